@@ -1,0 +1,1 @@
+"""Tests, the demo and the benchmarks; nothing outside imports from here."""

@@ -1,0 +1,1 @@
+"""Our ends against the published upstream peers."""
