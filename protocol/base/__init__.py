@@ -1,0 +1,1 @@
+"""Primitives below the protocol: revisions, the driver, ports and the atomic file."""

@@ -1,0 +1,104 @@
+"""The ports through which a shell, a test or the simulator gives the world to pure code.
+
+It decides which few calls the product makes to disk, clock and entropy. It refuses to
+implement them: `posix_fs` is the real disk, the in-memory twins live in the tests.
+"""
+
+from typing import Protocol
+
+import msgspec
+
+from protocol.base.clock import Now
+
+
+class FileStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """What the safety checks need to know of a file or directory (lstat or fstat)."""
+
+    is_directory: bool
+    is_regular: bool
+    is_symlink: bool
+    mode: int
+    """Permission bits only, e.g. 0o600."""
+    owner_uid: int
+    link_count: int
+    size_bytes: int
+
+
+class Filesystem(Protocol):
+    """About ten calls, each of which may raise OSError. Paths are text; descriptors are opaque."""
+
+    def effective_uid(self) -> int:
+        """Return the user id that must own private files."""
+        ...
+
+    def lstat(self, path: str) -> FileStatus:
+        """Return the status of the path itself, following no symlink."""
+        ...
+
+    def fstat(self, descriptor: int) -> FileStatus:
+        """Return the status of an open file."""
+        ...
+
+    def make_directory(self, path: str, mode: int) -> None:
+        """Create one directory with exactly this mode."""
+        ...
+
+    def change_mode(self, path: str, mode: int) -> None:
+        """Set the permission bits of a path that is not a symlink."""
+        ...
+
+    def list_directory(self, path: str) -> list[str]:
+        """Return the names in a directory, in any order."""
+        ...
+
+    def open_directory(self, path: str) -> int:
+        """Open a directory for `sync`, following no symlink."""
+        ...
+
+    def create_exclusive(self, path: str, mode: int) -> int:
+        """Create and open a new file for writing; fail if the name exists in any form."""
+        ...
+
+    def open_read(self, path: str) -> int:
+        """Open an existing file for reading, following no symlink, never blocking."""
+        ...
+
+    def read(self, descriptor: int, size_max: int) -> bytes:
+        """Read up to ``size_max`` bytes; empty at the end."""
+        ...
+
+    def write(self, descriptor: int, data: bytes) -> int:
+        """Write some of ``data`` and return how many bytes."""
+        ...
+
+    def sync(self, descriptor: int) -> None:
+        """Make a file's data and length, or a directory's entries, durable."""
+        ...
+
+    def close(self, descriptor: int) -> None:
+        """Close a descriptor."""
+        ...
+
+    def rename(self, source: str, target: str) -> None:
+        """Replace ``target`` by ``source`` atomically."""
+        ...
+
+    def unlink(self, path: str) -> None:
+        """Remove a name."""
+        ...
+
+
+class Clock(Protocol):
+    """Both clocks, read together."""
+
+    def now(self) -> Now:
+        """Return the present moment."""
+        ...
+
+
+class Entropy(Protocol):
+    """Fresh random bytes."""
+
+    def token_bytes(self, count: int) -> bytes:
+        """Return ``count`` bytes that nobody can predict."""
+        ...

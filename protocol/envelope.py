@@ -1,0 +1,191 @@
+"""Messages inside and before the secure session, as the two tagged unions of their payloads.
+
+It decides which messages exist in each direction and what they carry. It refuses to know
+bytes (`codec`) and keys (`handshake`, `secure_channel`).
+"""
+
+from typing import Final, Literal
+
+import msgspec
+
+from protocol.commands import CommandResult, WireCommand
+from protocol.events import Event
+from protocol.ids import ConnectionId, CredentialId, Identity, LeaseId, RevocationEpoch, SourceSeq
+
+PROTOCOL_NAME: Final = "paperclip.runner"
+PROTOCOL_MIN: Final = 1
+PROTOCOL_MAX: Final = 2
+
+ProtocolVersion = Literal[1, 2]
+CredentialKind = Literal["bootstrap", "lease"]
+
+
+class Binding(msgspec.Struct, frozen=True, kw_only=True):
+    """What every message of one authenticated connection must repeat."""
+
+    version: ProtocolVersion
+    identity: Identity
+    connection_id: ConnectionId
+    connection_lease_id: LeaseId
+
+
+class Resume(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Durable cursors that a runner reports in its hello; informative for the controller."""
+
+    last_controller_command_seq: int
+    next_source_event_seq: int
+    acked_source_seq: int
+
+
+# --- controller -> runner ---------------------------------------------------------------
+
+
+class Welcome(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """First secure frame of a connection. Source: prp-wire 6."""
+
+    selected_version: int
+    connection_lease_id: LeaseId
+    connection_lease_expires_at_unix_ms: int
+    connection_lease_revocation_epoch: RevocationEpoch
+    connection_lease_token: str | None = None
+    """Only after a bootstrap. The endpoint moves it into a `Secret` at once."""
+    connection_lease_expires_at: str | None = None
+    connection_lease_renewal_version: int | None = None
+    heartbeat_interval_ms: int | None = None
+    lease_binding: msgspec.Raw | None = None
+    max_frame_bytes: int | None = None
+    max_batch_events: int | None = None
+    acked_source_seq: SourceSeq | None = None
+    pending_commands: tuple[WireCommand, ...] = ()
+    warm_transition_version: int | None = None
+    warm_transition: msgspec.Raw | None = None
+    warm_transition_phase: str | None = None
+
+
+class Ack(msgspec.Struct, frozen=True, rename="camel"):
+    """Cumulative acknowledgement: every event with seq <= this is committed."""
+
+    acked_source_seq: SourceSeq
+
+
+class Deliver(msgspec.Struct, frozen=True):
+    """A command, exactly as delivered; ``delivery`` counts deliveries from 1 (sender only)."""
+
+    command: WireCommand
+    delivery: int = 1
+
+
+class CommandResultAck(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """The controller has stored a terminal command's result. Source: prp-wire 8.5."""
+
+    command_id: str
+    command_type: str
+    controller_seq: int
+    status: str
+    warm_transition: msgspec.Raw | None = None
+
+
+class LeaseRenewed(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Answer to `lease_renew`; echoes the expiry that the request observed."""
+
+    previous_expires_at_unix_ms: int
+    connection_lease_expires_at_unix_ms: int
+    connection_lease_revocation_epoch: RevocationEpoch
+
+
+class Revoke(msgspec.Struct, frozen=True, rename="camel"):
+    """Authority ends now; the epoch exceeds the welcome's. Source: prp-wire 10.1."""
+
+    revocation_epoch: RevocationEpoch
+
+
+class Ping(msgspec.Struct, frozen=True):
+    """Asks for a `pong` with the runner's state; any payload."""
+
+
+class WarmTransitionActivatedAck(msgspec.Struct, frozen=True, rename="camel"):
+    """The controller has committed the activation of a warm transition."""
+
+    transition_id: str
+
+
+ControlMessage = (
+    Welcome
+    | Ack
+    | Deliver
+    | CommandResultAck
+    | LeaseRenewed
+    | Revoke
+    | Ping
+    | WarmTransitionActivatedAck
+)
+
+# --- runner -> controller ---------------------------------------------------------------
+
+
+class EventMessage(msgspec.Struct, frozen=True):
+    """An event as received.
+
+    ``body`` is the event object's bytes exactly as sent; ``digest`` is the raw 32-byte
+    SHA-256 of the canonical envelope, which decides whether a redelivery is the same event.
+    """
+
+    event: Event
+    body: bytes
+    digest: bytes
+
+
+class ResultMessage(msgspec.Struct, frozen=True):
+    """A command result as received; ``digest`` is the raw SHA-256 of its canonical payload."""
+
+    result: CommandResult
+    body: bytes
+    digest: bytes
+
+
+class LeaseRenew(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Asks for a later expiry; carries the values that the runner currently holds."""
+
+    connection_lease_expires_at_unix_ms: int
+    connection_lease_revocation_epoch: RevocationEpoch
+
+
+class Pong(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Answer to `ping`."""
+
+    lifecycle: str
+    acked_source_seq: SourceSeq
+    outbox_bytes: int
+
+
+class WarmTransitionActivated(msgspec.Struct, frozen=True, rename="camel"):
+    """The runner has rotated to the new authority. Source: prp-wire 11."""
+
+    transition_id: str
+
+
+RunnerMessage = EventMessage | ResultMessage | LeaseRenew | Pong | WarmTransitionActivated
+
+# --- before the session (plain JSON) ------------------------------------------------------
+
+
+class AuthHello(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Payload of `auth_hello`. Source: prp-wire 3.1."""
+
+    credential_id: CredentialId
+    client_nonce: str
+    protocol_min: int
+    protocol_max: int
+    runner_instance_id: str
+    environment_lease_id: str
+    run_id: str
+    normalized_session_id: str
+    turn_id: str
+    item_id: str
+    runner_version: str
+    runner_digest: str
+    credential_kind: str | None = None
+    resume: msgspec.Raw | None = None
+    warm_transition_version: msgspec.Raw | None = None
+    warm_transition_id: msgspec.Raw | None = None
+    recovery_cursor_version: msgspec.Raw | None = None

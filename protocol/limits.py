@@ -1,0 +1,112 @@
+"""Every bound of the system with its unit and source, and the relations between them.
+
+It decides how much is too much. It refuses to know what happens then: that is the code's
+reaction in `errors`.
+"""
+
+from typing import Final
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+
+# Carrier (prp-wire 1)
+FRAME_BYTES_MAX: Final = MIB
+"""A WebSocket text payload; exactly this size is accepted."""
+FRAME_BYTES_FLOOR: Final = KIB
+FRAME_BYTES_CEILING: Final = 16 * MIB
+"""Range of --max-frame-bytes (runner-behaviour 1)."""
+UPGRADE_HEADER_BYTES_MAX: Final = 16 * KIB
+CONNECT_URL_BYTES_MAX: Final = 512
+CA_BUNDLE_BYTES_MAX: Final = 4 * MIB
+
+# Canonical JSON (prp-wire 2.1)
+JSON_DEPTH_MAX: Final = 64
+JSON_NODES_MAX: Final = 10_000
+SAFE_INTEGER_MAX: Final = 2**53 - 1
+
+# Secure frames (prp-wire 4)
+TAG_BYTES: Final = 16
+SEALED_WRAPPER_BYTES_MAX: Final = 128
+"""Longest text around the hex ciphertext of a secure frame."""
+SEALED_PLAINTEXT_BYTES_MAX: Final = (FRAME_BYTES_MAX - SEALED_WRAPPER_BYTES_MAX) // 2 - TAG_BYTES
+"""Largest plaintext that fits one sealed frame; sizes are judged against it at admission (R18)."""
+FRAMES_PER_KEY_MAX: Final = 2**24
+"""Reconnect for fresh keys before this many frames in one direction (R21)."""
+KEY_LIFETIME_MS_MAX: Final = 24 * 3600 * 1000
+
+# Identities (runner-behaviour 1, prp-wire 7.2)
+RUN_ID_LENGTH_MAX: Final = 160
+TURN_ID_LENGTH_MAX: Final = 240
+WIRE_IDENTITY_LENGTH_MAX: Final = 240
+ARTIFACT_TEXT_BYTES_MAX: Final = 512
+COMMAND_ID_LENGTH_MAX: Final = 160
+EVENT_ID_LENGTH_MAX: Final = 160
+ISSUED_AT_BYTES_MAX: Final = 64
+
+# Handshake and connection (prp-wire 3, runner-behaviour 10)
+CHALLENGE_TTL_MS: Final = 5_000
+HANDSHAKE_STEP_TIMEOUT_MS: Final = 2_000
+TCP_CONNECT_TIMEOUT_MS: Final = 3_000
+CONNECTION_ATTEMPT_TIMEOUT_MS: Final = 30_000
+TICKET_TTL_MS: Final = 5_000
+TICKET_TTL_MS_CEILING: Final = 60_000
+LEASE_TTL_MS: Final = 30_000
+LEASE_TTL_MS_CEILING: Final = 24 * 3600 * 1000
+RENEWAL_RETRY_MS_MAX: Final = 5_000
+RECONNECT_DELAY_MS: Final = 250
+RECONNECT_DELAY_MS_CEILING: Final = 60_000
+RECONNECT_BACKOFF_MS_MAX: Final = 5_000
+RECONNECT_BACKOFF_DOUBLINGS_MAX: Final = 5
+RECONNECT_JITTER_PERCENT: Final = 25
+BOOTSTRAP_DEADLINE_MS: Final = 60_000
+"""A bootstrap that is never accepted ends after this long."""
+TERMINAL_ACK_TIMEOUT_MS: Final = 2_000
+REVOKE_FLUSH_TIMEOUT_MS: Final = 2_000
+STOP_TIMEOUT_MS: Final = 5_000
+"""Longest graceful stop after SIGTERM."""
+HARNESS_GRACE_MS: Final = 2_000
+"""Between TERM and KILL of a harness group."""
+CONNECTIONS_UNAUTHENTICATED_MAX: Final = 256
+
+# Outbox (runner-behaviour 1 and 6)
+OUTBOX_BYTES_MAX: Final = 16 * MIB
+OUTBOX_BYTES_CEILING: Final = 512 * MIB
+P0_RESERVE_BYTES: Final = MIB
+OUTBOX_PAUSE_BYTES: Final = 128 * KIB
+"""Producers are paused above this many unacknowledged bytes, so a replacement stays cheap (D7)."""
+
+# Commands (runner-behaviour 7, prp-wire 8)
+COMMAND_RECORDS_MAX: Final = 128
+COMMANDS_PER_RUN_MAX: Final = 500
+"""Open commands of one run in a controller's queue."""
+COMMAND_BYTES_MAX: Final = SEALED_PLAINTEXT_BYTES_MAX
+RESULT_BYTES_MAX: Final = 64 * KIB
+COMMAND_JOURNAL_BYTES_MAX: Final = 2 * MIB
+
+# Events at the controller
+DIGEST_WINDOW_EVENTS: Final = 65_536
+"""Committed events whose digest is held to compare redeliveries."""
+SEMANTIC_INPUT_BYTES_MAX: Final = 480 * KIB
+
+# Diagnostics (runner-behaviour 14)
+DIAGNOSTICS_MAX: Final = 32
+DIAGNOSTIC_BYTES_MAX: Final = 4 * KIB
+
+# State file
+STATE_BYTES_OVERHEAD_MAX: Final = 16 * MIB
+"""A state file may exceed --max-outbox-bytes by this much (runner-behaviour 3)."""
+
+# Harness (runner-behaviour 12)
+HARNESS_LINE_BYTES_MAX: Final = 64 * KIB
+STDERR_TAIL_LINES_MAX: Final = 32
+STDERR_TAIL_BYTES_MAX: Final = 16 * KIB
+PROVIDER_ARGUMENTS_MAX: Final = 256
+PROVIDER_ARGUMENT_BYTES_MAX: Final = 32 * KIB
+PROVIDER_ENV_NAMES_MAX: Final = 256
+
+assert 2 * (SEALED_PLAINTEXT_BYTES_MAX + TAG_BYTES) + SEALED_WRAPPER_BYTES_MAX <= FRAME_BYTES_MAX
+assert HARNESS_LINE_BYTES_MAX * 6 + 4 * KIB <= SEALED_PLAINTEXT_BYTES_MAX
+assert RESULT_BYTES_MAX < SEALED_PLAINTEXT_BYTES_MAX
+assert P0_RESERVE_BYTES < OUTBOX_BYTES_MAX
+assert SEMANTIC_INPUT_BYTES_MAX < SEALED_PLAINTEXT_BYTES_MAX
+assert TICKET_TTL_MS <= CHALLENGE_TTL_MS <= TICKET_TTL_MS_CEILING
