@@ -52,14 +52,17 @@ class Welcome(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_de
     connection_lease_expires_at: str | None = None
     connection_lease_renewal_version: int | None = None
     heartbeat_interval_ms: int | None = None
-    lease_binding: msgspec.Raw | None = None
+    lease_binding: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     max_frame_bytes: int | None = None
     max_batch_events: int | None = None
     acked_source_seq: SourceSeq | None = None
     pending_commands: tuple[WireCommand, ...] = ()
     warm_transition_version: int | None = None
-    warm_transition: msgspec.Raw | None = None
+    warm_transition: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     warm_transition_phase: str | None = None
+
+    def __repr__(self) -> str:
+        return f"Welcome(connection_lease_id={self.connection_lease_id!r}, <redacted>)"
 
 
 class Ack(msgspec.Struct, frozen=True, rename="camel"):
@@ -82,7 +85,7 @@ class CommandResultAck(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     command_type: str
     controller_seq: int
     status: str
-    warm_transition: msgspec.Raw | None = None
+    warm_transition: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
 class LeaseRenewed(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -170,7 +173,7 @@ RunnerMessage = EventMessage | ResultMessage | LeaseRenew | Pong | WarmTransitio
 
 
 class AuthHello(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Payload of `auth_hello`. Source: prp-wire 3.1."""
+    """Payload of `auth_hello`; an absent member of any type is `UNSET`. Source: prp-wire 3.1."""
 
     credential_id: CredentialId
     client_nonce: str
@@ -185,7 +188,7 @@ class AuthHello(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
     runner_version: str
     runner_digest: str
     credential_kind: str | None = None
-    resume: msgspec.Raw | None = None
-    warm_transition_version: msgspec.Raw | None = None
-    warm_transition_id: msgspec.Raw | None = None
-    recovery_cursor_version: msgspec.Raw | None = None
+    resume: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    warm_transition_version: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    warm_transition_id: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    recovery_cursor_version: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET

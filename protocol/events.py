@@ -37,4 +37,4 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defa
     turn_id: str | None = None
     item_id: str | None = None
     observed_at: str | None = None
-    debug: msgspec.Raw | None = None
+    debug: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET

@@ -1,0 +1,39 @@
+"""Instants as the wire spells them.
+
+It decides the one text form of a millisecond instant. It refuses to read a clock.
+"""
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from protocol.base.clock import UnixMs
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MAX_UNIX_MS: Final = 253_402_300_799_999
+"""The last millisecond of the year 9999."""
+_TIMESTAMP: Final = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{3})?Z"
+)
+
+
+def rfc3339_ms(unix_ms: UnixMs) -> str:
+    """Return an instant as `2026-01-02T03:04:05.678Z`.
+
+    Args:
+        unix_ms: from 0 to the end of the year 9999; anything else is a ValueError.
+
+    Source: RFC 3339, prp-wire 3.2 and 5.1.
+    """
+    if not 0 <= unix_ms <= _MAX_UNIX_MS:
+        raise ValueError("the instant lies outside 1970..9999")
+    moment = _EPOCH + timedelta(milliseconds=unix_ms)
+    return moment.isoformat(timespec="milliseconds")[:-6] + "Z"
+
+
+def is_timestamp(text: str) -> bool:
+    """Tell whether ``text`` has the shape that events require; digits are not range-checked.
+
+    Source: prp-wire 7.2.
+    """
+    return _TIMESTAMP.fullmatch(text) is not None
