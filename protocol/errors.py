@@ -43,7 +43,7 @@ class ExitStatus(enum.IntEnum):
     CANNOT_CREATE = 73
     """The state directory is not usable: wrong mode, owner or kind, or locked by another process."""
     IO = 74
-    """The disk refused a write; the state on disk is whole."""
+    """The disk refused a read or a write; the state on disk is whole."""
     RESUMABLE = 75
     """Stopped on request or out of authority; start again with a fresh ticket to resume."""
     PROTOCOL = 76
@@ -157,8 +157,10 @@ class ErrorCode(enum.StrEnum):
     STATE_CORRUPT = "state_corrupt"
     STATE_FOREIGN = "state_foreign"
     STATE_VERSION_UNSUPPORTED = "state_version_unsupported"
+    STORAGE_READ_FAILED = "storage_read_failed"
     STORAGE_WRITE_FAILED = "storage_write_failed"
     STORAGE_SYNC_FAILED = "storage_sync_failed"
+    STORAGE_UNAVAILABLE = "storage_unavailable"
     RUN_UNKNOWN = "run_unknown"
     RUN_EXISTS = "run_exists"
 
@@ -276,7 +278,9 @@ REACTIONS: Final[dict[ErrorCode, Reaction]] = {
             ErrorCode.STATE_CORRUPT,
             ErrorCode.STATE_FOREIGN,
             ErrorCode.STATE_VERSION_UNSUPPORTED,
+            ErrorCode.STORAGE_READ_FAILED,
             ErrorCode.STORAGE_SYNC_FAILED,
+            ErrorCode.STORAGE_UNAVAILABLE,
         ),
         Reaction.EXIT,
     ),
@@ -303,7 +307,9 @@ EXIT_STATUSES: Final[dict[ErrorCode, ExitStatus]] = {
     ErrorCode.STATE_CORRUPT: ExitStatus.DATA,
     ErrorCode.STATE_FOREIGN: ExitStatus.DATA,
     ErrorCode.STATE_VERSION_UNSUPPORTED: ExitStatus.DATA,
+    ErrorCode.STORAGE_READ_FAILED: ExitStatus.IO,
     ErrorCode.STORAGE_SYNC_FAILED: ExitStatus.IO,
+    ErrorCode.STORAGE_UNAVAILABLE: ExitStatus.IO,
 }
 
 

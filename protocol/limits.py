@@ -83,6 +83,12 @@ COMMAND_BYTES_MAX: Final = SEALED_PLAINTEXT_BYTES_MAX
 RESULT_BYTES_MAX: Final = 64 * KIB
 COMMAND_JOURNAL_BYTES_MAX: Final = 2 * MIB
 
+# Events
+ENVELOPE_BYTES_MAX: Final = 4 * KIB
+"""Longest envelope around a body: ids of at most 240 ASCII characters and fixed names."""
+EVENT_BODY_BYTES_MAX: Final = SEALED_PLAINTEXT_BYTES_MAX - ENVELOPE_BYTES_MAX
+"""Largest event object that surely fits one sealed frame (R18)."""
+
 # Events at the controller
 DIGEST_WINDOW_EVENTS: Final = 65_536
 """Committed events whose digest is held to compare redeliveries."""
@@ -95,8 +101,16 @@ DIAGNOSTIC_BYTES_MAX: Final = 4 * KIB
 # State file
 STATE_BYTES_OVERHEAD_MAX: Final = 16 * MIB
 """A state file may exceed --max-outbox-bytes by this much (runner-behaviour 3)."""
+LEFTOVER_NAMES_MAX: Final = 10_000
+"""Names of a state directory that are looked at for leftover siblings at start (faults S20)."""
+
+STORAGE_RETRY_MS: Final = 500
+STORAGE_RETRY_DEADLINE_MS: Final = 30_000
+"""A runner that cannot write its state for this long ends."""
 
 # Harness (runner-behaviour 12)
+HARNESS_READ_LINES_MAX: Final = 256
+"""Lines that one read of the harness hands to the core."""
 HARNESS_LINE_BYTES_MAX: Final = 64 * KIB
 STDERR_TAIL_LINES_MAX: Final = 32
 STDERR_TAIL_BYTES_MAX: Final = 16 * KIB

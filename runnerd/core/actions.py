@@ -1,0 +1,139 @@
+"""Actions of the runner's core: orders to endpoint, harness executor and process.
+
+It decides what a runner can do. It refuses to know how. Every order to the harness names
+its generation and may be repeated: a second one changes nothing.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from protocol.commands import CommandResult
+from protocol.envelope import CredentialKind, LeaseRenew, Pong, Resume
+from protocol.errors import ErrorCode
+from protocol.ids import ConnectionId, Generation, LeaseId, SourceSeq
+from protocol.secrets import Secret
+
+StopIntent = Literal["interrupt", "cancel", "stop", "authority"]
+"""Why a harness is stopped: by command (interrupt, cancel), for the runner's own stop, or
+because authority ended (lease, grace, revocation)."""
+
+
+class Dial(msgspec.Struct, frozen=True, kw_only=True):
+    """Connect once and authenticate; answered by Connected or ConnectFailed.
+
+    With ``credential_kind`` bootstrap the endpoint uses the ticket it holds; with lease,
+    ``lease_token`` and the facts below.
+    """
+
+    credential_kind: CredentialKind
+    resume: Resume
+    lease_token: Secret | None = None
+    lease_id: LeaseId | None = None
+    lease_expires_at_unix_ms: int | None = None
+    lease_revocation_epoch: int | None = None
+    renewal_outstanding: bool = False
+    timeout_ms: int = 0
+
+
+class SendEvent(msgspec.Struct, frozen=True):
+    """Send an event object's bytes, exactly as stored."""
+
+    connection_id: ConnectionId
+    source_seq: SourceSeq
+    body: bytes
+
+
+class SendResult(msgspec.Struct, frozen=True):
+    """Send a stored command result."""
+
+    connection_id: ConnectionId
+    result: CommandResult
+
+
+class SendRenewal(msgspec.Struct, frozen=True):
+    """Ask for a later lease expiry; claims nothing about state."""
+
+    connection_id: ConnectionId
+    renewal: LeaseRenew
+
+
+class SendPong(msgspec.Struct, frozen=True):
+    """Answer a ping."""
+
+    connection_id: ConnectionId
+    pong: Pong
+
+
+class CloseConnection(msgspec.Struct, frozen=True):
+    """Drop the connection without a close frame."""
+
+    connection_id: ConnectionId
+    code: ErrorCode
+
+
+class StartHarness(msgspec.Struct, frozen=True, kw_only=True):
+    """Spawn the program behind its gate; answered by HarnessSpawned or HarnessStartFailed."""
+
+    generation: Generation
+    launch_mark: str
+    """Unique text put into the harness's environment, by which its processes are known."""
+    argv: tuple[str, ...]
+    cwd: str
+    env_names: tuple[str, ...]
+    turn_ordinal: int
+    lines_accepted: int
+    """Output lines of this run that are durable: where a program with a checkpoint continues."""
+
+
+class ReleaseHarness(msgspec.Struct, frozen=True):
+    """Open the gate: its birth identity is durable, the program may run."""
+
+    generation: Generation
+
+
+class ReadHarness(msgspec.Struct, frozen=True, kw_only=True):
+    """Hand over the next lines when there are some; answered once by HarnessOutput.
+
+    At the end of output the answer is HarnessExited instead.
+    """
+
+    generation: Generation
+    lines_max: int
+    bytes_max: int
+
+
+class StopHarness(msgspec.Struct, frozen=True, kw_only=True):
+    """End the whole process tree: TERM, then KILL after the grace; answered by HarnessExited."""
+
+    generation: Generation
+    intent: StopIntent
+    grace_ms: int
+
+
+class ForgetHarness(msgspec.Struct, frozen=True):
+    """The end of this generation is durable; nothing of it need be kept."""
+
+    generation: Generation
+
+
+class Exit(msgspec.Struct, frozen=True):
+    """End the process; None means the documented clean end."""
+
+    code: ErrorCode | None
+
+
+Action = (
+    Dial
+    | SendEvent
+    | SendResult
+    | SendRenewal
+    | SendPong
+    | CloseConnection
+    | StartHarness
+    | ReleaseHarness
+    | ReadHarness
+    | StopHarness
+    | ForgetHarness
+    | Exit
+)

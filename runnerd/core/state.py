@@ -1,0 +1,219 @@
+"""The runner's state: a durable half that is written whole, and a live half that never is.
+
+It decides what survives a crash. It refuses to decide what happens next: that is `step`.
+"""
+
+import enum
+from typing import Final, Literal
+
+import msgspec
+
+from protocol.base.clock import MonoMs, UnixMs
+from protocol.base.revision import Revision
+from protocol.commands import CommandResult
+from protocol.envelope import Binding
+from protocol.errors import ErrorCode
+from protocol.events import Priority
+from protocol.ids import CommandId, ControllerSeq, Generation, Identity, LeaseId, SourceSeq
+from protocol.process_birth import ProcessBirth
+from protocol.secrets import Secret
+from runnerd.core.actions import StopIntent
+
+STATE_SCHEMA: Final = "paperclip.runner.durable.state.py.v1"
+
+
+class Lifecycle(enum.StrEnum):
+    """What the runner may do. Source: runner-behaviour 4."""
+
+    CONNECTING = "connecting"
+    READY = "ready"
+    BACKPRESSURE = "backpressure"
+    DRAINING = "draining"
+    TERMINAL = "terminal"
+    SUSPENDED = "suspended"
+    STOPPED = "stopped"
+    REVOKED = "revoked"
+    RECOVERABLE_FAILURE = "recoverable_failure"
+    UNRECOVERABLE = "unrecoverable"
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """What the command line fixed for this process."""
+
+    identity: Identity
+    runner_version: str
+    runner_digest: str
+    max_outbox_bytes: int
+    p0_reserve_bytes: int
+    max_frame_bytes: int
+    reconnect_delay_ms: int
+    reconnect_grace_ms: int | None
+    max_runtime_ms: int
+    bootstrap_deadline_ms: int
+
+
+class OutboxEntry(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """An unacknowledged event; ``body`` is the event object's bytes and never changes."""
+
+    source_seq: SourceSeq
+    priority: Priority
+    body: msgspec.Raw
+
+
+class CommandRecord(
+    msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True
+):
+    """A journaled command: its digest, and its result once there is one."""
+
+    command_id: CommandId
+    command_type: str
+    controller_seq: ControllerSeq
+    fingerprint: str
+    result: CommandResult | None = None
+
+
+class Provider(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The prepared program: what `run.prepare` named."""
+
+    kind: Literal["command"]
+    argv: tuple[str, ...]
+    cwd: str
+    env_names: tuple[str, ...] = ()
+
+
+class Turn(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """The live turn and the one harness process that does its work."""
+
+    ordinal: int
+    generation: Generation
+    controller_seq: ControllerSeq
+    """The `turn.start` command that admitted it."""
+    birth: ProcessBirth | None = None
+    """Recorded before the program may run; None while the process is not known yet."""
+    lines: int = 0
+    output_bytes: int = 0
+    intent: StopIntent | None = None
+
+
+class TerminalDelivery(
+    msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True
+):
+    """Fence of an accepted `runner.suspend` or `runner.shutdown` until it is fully delivered."""
+
+    controller_seq: ControllerSeq
+    lifecycle: Literal["suspended", "stopped"]
+
+
+class Durable(
+    msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True
+):
+    """Everything that a restarted process knows. Source: runner-behaviour 3.1."""
+
+    identity: Identity
+    state_id: str
+    """32 random hex digits drawn when the state was created; part of every launch mark."""
+    max_outbox_bytes: int
+    p0_reserve_bytes: int
+    lifecycle: Lifecycle = Lifecycle.CONNECTING
+    next_source_seq: SourceSeq = SourceSeq(1)
+    acked_source_seq: SourceSeq = SourceSeq(0)
+    outbox: tuple[OutboxEntry, ...] = ()
+    peak_outbox_bytes: int = 0
+    last_controller_command_seq: ControllerSeq = ControllerSeq(0)
+    compacted_through_controller_seq: ControllerSeq = ControllerSeq(0)
+    commands: tuple[CommandRecord, ...] = ()
+    """Contiguous, ascending, from compacted + 1 through last."""
+    reconnect_count: int = 0
+    provider: Provider | None = None
+    session_open: bool = False
+    turn: Turn | None = None
+    turns_started: int = 0
+    generation: Generation = Generation(0)
+    lines_accepted: int = 0
+    """Output lines of the whole run that became events."""
+    run_terminal: bool = False
+    harness_survived: bool = False
+    terminal_delivery: TerminalDelivery | None = None
+    recoverable_failure: str | None = None
+    diagnostics: tuple[str, ...] = ()
+
+
+class Renewal(msgspec.Struct, frozen=True):
+    """An unanswered `lease_renew`: the expiry it observed."""
+
+    observed_expires_at_unix_ms: int
+
+
+class Lease(msgspec.Struct, frozen=True, kw_only=True):
+    """The right to apply control data; lives in memory only (D4)."""
+
+    token: Secret
+    lease_id: LeaseId
+    expires_at_unix_ms: int
+    deadline_mono_ms: MonoMs
+    revocation_epoch: int
+    can_renew: bool
+    renew_at_mono_ms: MonoMs
+    renewal: Renewal | None = None
+
+
+class Connection(msgspec.Struct, frozen=True, kw_only=True):
+    """The authenticated connection."""
+
+    binding: Binding
+    sent_through: SourceSeq
+    """Every stored event with seq <= this has been ordered to be sent on this connection."""
+    made_progress: bool = False
+    """A message after the welcome was applied: the next reconnect need not back off."""
+
+
+class Ending(msgspec.Struct, frozen=True, kw_only=True):
+    """The process is on its way out; one mechanism for every orderly end."""
+
+    code: ErrorCode | None
+    """Why the process ends when all that is waited for has happened; None is the clean end."""
+    code_at_deadline: ErrorCode
+    deadline_mono_ms: MonoMs
+    waits_for_outbox: bool
+    waits_for_result_ack: bool = False
+
+
+class Live(msgspec.Struct, frozen=True, kw_only=True):
+    """What dies with the process. Nothing in here can be encoded into the state file."""
+
+    connection: Connection | None = None
+    lease: Lease | None = None
+    dialing: bool = False
+    dial_attempts: int = 0
+    dial_at_mono_ms: MonoMs = MonoMs(0)
+    started_mono_ms: MonoMs = MonoMs(0)
+    disconnected_at_mono_ms: MonoMs | None = None
+    """When the last authenticated connection ended; None before the first and while connected."""
+    storage_failing_since_mono_ms: MonoMs | None = None
+    storage_retry_at_mono_ms: MonoMs | None = None
+    harness_started: Generation = Generation(0)
+    """Orders for the newest generation that have been given; reset when they may be lost."""
+    harness_released: Generation = Generation(0)
+    harness_reading: bool = False
+    harness_stopped: Generation = Generation(0)
+    forgotten: Generation = Generation(0)
+    ending: Ending | None = None
+    exit_ordered: bool = False
+
+
+class Runner(msgspec.Struct, frozen=True):
+    """State of the core; only a change of ``durable`` raises ``revision``."""
+
+    settings: Settings
+    revision: Revision
+    durable: Durable
+    live: Live
+
+
+class Boot(msgspec.Struct, frozen=True, kw_only=True):
+    """Entropy and time that a starting process brings."""
+
+    state_id: str
+    jitter_seed: int
+    unix_ms: UnixMs
+    mono_ms: MonoMs
