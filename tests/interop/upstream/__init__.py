@@ -1,0 +1,1 @@
+"""How the published upstream controller is driven by a test."""
