@@ -25,41 +25,45 @@ class FileStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Filesystem(Protocol):
-    """About ten calls, each of which may raise OSError. Paths are text; descriptors are opaque."""
+    """The calls on a disk, each of which may raise OSError.
+
+    A directory is reached once, by path; every name in it is then used through its
+    descriptor, so that a directory swapped for another during the run is never written to.
+    """
 
     def effective_uid(self) -> int:
         """Return the user id that must own private files."""
         ...
 
     def lstat(self, path: str) -> FileStatus:
-        """Return the status of the path itself, following no symlink."""
-        ...
-
-    def fstat(self, descriptor: int) -> FileStatus:
-        """Return the status of an open file."""
+        """Return the status of the path itself, following no symlink in its last part."""
         ...
 
     def make_directory(self, path: str, mode: int) -> None:
-        """Create one directory with exactly this mode."""
-        ...
-
-    def change_mode(self, path: str, mode: int) -> None:
-        """Set the permission bits of a path that is not a symlink."""
-        ...
-
-    def list_directory(self, path: str) -> list[str]:
-        """Return the names in a directory, in any order."""
+        """Create one directory with at most this mode."""
         ...
 
     def open_directory(self, path: str) -> int:
-        """Open a directory for `sync`, following no symlink."""
+        """Open a directory, following no symlink in the last part of the path."""
         ...
 
-    def create_exclusive(self, path: str, mode: int) -> int:
+    def list_directory(self, directory: int, names_max: int) -> list[str]:
+        """Return up to ``names_max`` names of an open directory, in any order."""
+        ...
+
+    def fstat(self, descriptor: int) -> FileStatus:
+        """Return the status of an open file or directory."""
+        ...
+
+    def change_mode(self, descriptor: int, mode: int) -> None:
+        """Set the permission bits of an open file or directory."""
+        ...
+
+    def create_exclusive(self, directory: int, name: str, mode: int) -> int:
         """Create and open a new file for writing; fail if the name exists in any form."""
         ...
 
-    def open_read(self, path: str) -> int:
+    def open_read(self, directory: int, name: str) -> int:
         """Open an existing file for reading, following no symlink, never blocking."""
         ...
 
@@ -67,7 +71,7 @@ class Filesystem(Protocol):
         """Read up to ``size_max`` bytes; empty at the end."""
         ...
 
-    def write(self, descriptor: int, data: bytes) -> int:
+    def write(self, descriptor: int, data: bytes | memoryview) -> int:
         """Write some of ``data`` and return how many bytes."""
         ...
 
@@ -76,14 +80,14 @@ class Filesystem(Protocol):
         ...
 
     def close(self, descriptor: int) -> None:
-        """Close a descriptor."""
+        """Close a descriptor; it is gone even if this fails."""
         ...
 
-    def rename(self, source: str, target: str) -> None:
-        """Replace ``target`` by ``source`` atomically."""
+    def rename(self, directory: int, source: str, target: str) -> None:
+        """Replace ``target`` by ``source`` atomically, both in one directory."""
         ...
 
-    def unlink(self, path: str) -> None:
+    def unlink(self, directory: int, name: str) -> None:
         """Remove a name."""
         ...
 

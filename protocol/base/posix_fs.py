@@ -1,0 +1,226 @@
+"""The real disk, clock, entropy and directory lock: the one impure file of `protocol`.
+
+It decides which system calls and flags stand behind the ports. It refuses to know what is
+stored, and what follows from an error.
+"""
+
+import errno
+import fcntl
+import os
+import stat
+import time
+from typing import Final
+
+import msgspec
+
+from protocol.base.clock import MonoMs, Now, UnixMs
+from protocol.base.ports import FileStatus
+from protocol.errors import ErrorCode, PrpError
+
+LOCK_FILE_NAME: Final = "runner.lock"
+
+_NS_PER_MS: Final = 1_000_000
+_OWNER_RECORD_BYTES_MAX: Final = 256
+_START_TICKS_AFTER_NAME: Final = 19
+"""Place of field 22 of /proc/PID/stat, counted after the process name. Source: proc(5)."""
+
+
+class PosixFilesystem:
+    """The `Filesystem` port over the operating system; every descriptor is close-on-exec."""
+
+    def effective_uid(self) -> int:
+        return os.geteuid()
+
+    def lstat(self, path: str) -> FileStatus:
+        return _status(os.lstat(path))
+
+    def make_directory(self, path: str, mode: int) -> None:
+        os.mkdir(path, mode)
+
+    def open_directory(self, path: str) -> int:
+        return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+
+    def list_directory(self, directory: int, names_max: int) -> list[str]:
+        names: list[str] = []
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                if len(names) == names_max:
+                    break
+                names.append(entry.name)
+        return names
+
+    def fstat(self, descriptor: int) -> FileStatus:
+        return _status(os.fstat(descriptor))
+
+    def change_mode(self, descriptor: int, mode: int) -> None:
+        os.fchmod(descriptor, mode)
+
+    def create_exclusive(self, directory: int, name: str, mode: int) -> int:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        return os.open(name, flags, mode, dir_fd=directory)
+
+    def open_read(self, directory: int, name: str) -> int:
+        # Without O_NONBLOCK a FIFO under this name would stop the start for ever.
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+        return os.open(name, flags, dir_fd=directory)
+
+    def read(self, descriptor: int, size_max: int) -> bytes:
+        return os.read(descriptor, size_max)
+
+    def write(self, descriptor: int, data: bytes | memoryview) -> int:
+        return os.write(descriptor, data)
+
+    def sync(self, descriptor: int) -> None:
+        os.fsync(descriptor)
+
+    def close(self, descriptor: int) -> None:
+        os.close(descriptor)
+
+    def rename(self, directory: int, source: str, target: str) -> None:
+        os.rename(source, target, src_dir_fd=directory, dst_dir_fd=directory)
+
+    def unlink(self, directory: int, name: str) -> None:
+        os.unlink(name, dir_fd=directory)
+
+
+class SystemClock:
+    """The `Clock` port: wall clock, and the local clock that counts suspension (R10)."""
+
+    def now(self) -> Now:
+        return Now(
+            UnixMs(time.time_ns() // _NS_PER_MS),
+            MonoMs(time.clock_gettime_ns(time.CLOCK_BOOTTIME) // _NS_PER_MS),
+        )
+
+
+class SystemEntropy:
+    """The `Entropy` port: the kernel's generator."""
+
+    def token_bytes(self, count: int) -> bytes:
+        return os.urandom(count)
+
+
+class LockOwner(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Who holds a directory: for people to read; only the kernel's lock decides."""
+
+    pid: int
+    start_ticks: int | None = None
+    boot_id: str | None = None
+
+
+class Lock:
+    """A held lock. It ends with `release` or with the process, however that ends."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor: int | None = descriptor
+
+    def release(self) -> None:
+        """Give the directory up; the lock file stays."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+def lock_directory(path: str, name: str = LOCK_FILE_NAME) -> Lock:
+    """Make this process the one writer of a private directory, without waiting.
+
+    The lock file is permanent and never removed: whoever gets the kernel's lock on it has
+    proven that no other writer is left. Its descriptor is not inherited by programs that
+    this process starts.
+
+    Args:
+        path: a directory that `AtomicFile.open_directory` has accepted.
+
+    Returns:
+        The lock, to be kept for the life of the process. Raises PrpError
+        ``state_locked`` naming the holder, or ``state_unsafe`` if the lock file is not a
+        private file of this user.
+
+    Source: faults R9, architecture 7.2.
+    """
+    try:
+        directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            return Lock(_lock_in(directory, name))
+        finally:
+            os.close(directory)
+    except OSError as error:
+        raise _unsafe(name, error.strerror or "cannot be opened") from error
+
+
+def _lock_in(directory: int, name: str) -> int:
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    descriptor = os.open(name, flags, 0o600, dir_fd=directory)
+    try:
+        opened = os.fstat(descriptor)
+        _check_private(opened, name)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                raise
+            raise PrpError(ErrorCode.STATE_LOCKED, _holder(descriptor)) from error
+        # Another file under the name would let a second process hold a second lock.
+        if not os.path.samestat(opened, os.stat(name, dir_fd=directory, follow_symlinks=False)):
+            raise _unsafe(name, "was replaced while it was being locked")
+        record = msgspec.json.encode(_this_process()) + b"\n"
+        os.pwrite(descriptor, record, 0)
+        os.ftruncate(descriptor, len(record))
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _check_private(status: os.stat_result, name: str) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise _unsafe(name, "is not a regular file")
+    if status.st_uid != os.geteuid():
+        raise _unsafe(name, "belongs to another user")
+    if status.st_mode & 0o077:
+        raise _unsafe(name, f"has mode {stat.S_IMODE(status.st_mode):04o}, not 0600")
+    if status.st_nlink != 1:
+        raise _unsafe(name, f"has {status.st_nlink} names")
+
+
+def _unsafe(name: str, reason: str) -> PrpError:
+    return PrpError(ErrorCode.STATE_UNSAFE, f"lock file {name}: {reason}")
+
+
+def _holder(descriptor: int) -> str:
+    """Name the holder by its own record, whose writing may still be under way."""
+    line, _, _ = os.pread(descriptor, _OWNER_RECORD_BYTES_MAX, 0).partition(b"\n")
+    try:
+        owner = msgspec.json.decode(line, type=LockOwner)
+    except msgspec.MsgspecError:
+        return "the directory is in use by another process"
+    return f"the directory is in use by process {owner.pid}"
+
+
+def _this_process() -> LockOwner:
+    try:
+        after_name = _read_text("/proc/self/stat").rpartition(")")[2].split()
+        return LockOwner(
+            pid=os.getpid(),
+            start_ticks=int(after_name[_START_TICKS_AFTER_NAME]),
+            boot_id=_read_text("/proc/sys/kernel/random/boot_id").strip(),
+        )
+    except (OSError, ValueError, IndexError):
+        return LockOwner(pid=os.getpid())
+
+
+def _read_text(path: str) -> str:
+    with open(path, encoding="ascii", errors="replace") as file:
+        return file.read(4096)
+
+
+def _status(status: os.stat_result) -> FileStatus:
+    return FileStatus(
+        is_directory=stat.S_ISDIR(status.st_mode),
+        is_regular=stat.S_ISREG(status.st_mode),
+        is_symlink=stat.S_ISLNK(status.st_mode),
+        mode=stat.S_IMODE(status.st_mode),
+        owner_uid=status.st_uid,
+        link_count=status.st_nlink,
+        size_bytes=status.st_size,
+    )

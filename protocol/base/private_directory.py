@@ -1,0 +1,148 @@
+"""A directory that belongs to this user alone, and the checks on the files in it.
+
+It decides which directory and which file are private enough to be trusted. It refuses to
+know what they hold.
+"""
+
+import contextlib
+import errno
+from typing import Final
+
+from protocol.base.ports import FileStatus, Filesystem
+from protocol.errors import ErrorCode, PrpError
+
+DIRECTORY_MODE: Final = 0o700
+FILE_MODE: Final = 0o600
+_OTHERS: Final = 0o077
+
+UNSAFE_ERRNOS: Final = (errno.ELOOP, errno.EACCES, errno.EPERM, errno.ENXIO, errno.ENOTDIR)
+"""The kernel's answers for a name that is not a plain private one, unlike a failing disk."""
+
+
+def open_private_directory(fs: Filesystem, path: str) -> int:
+    """Create a directory if it is absent, tighten it to 0700, and return it open.
+
+    Returns:
+        A descriptor, to be used instead of the path from here on: the path may come to
+        name something else. Raises PrpError ``state_unsafe`` if the path is a symlink, no
+        directory, another user's, or cannot be made private; ``storage_sync_failed`` if
+        the directory's own name cannot be made durable.
+
+    Source: runner-behaviour 3, faults S17.
+    """
+    path = _without_empty_parts(path)
+    try:
+        _make(fs, path)
+        status = fs.lstat(path)
+        if status.is_symlink or not status.is_directory:
+            raise unsafe("is a symlink or not a directory")
+        descriptor = fs.open_directory(path)
+    except OSError as error:
+        raise unsafe(reason_of(error)) from error
+    try:
+        _tighten(fs, descriptor)
+    except PrpError:
+        close_quietly(fs, descriptor)
+        raise
+    return descriptor
+
+
+def check_private_file(fs: Filesystem, status: FileStatus, name: str) -> None:
+    """Refuse an open file that others may reach: PrpError ``state_unsafe``."""
+    if not status.is_regular:
+        raise unsafe(f"{name} is not a regular file")
+    if status.owner_uid != fs.effective_uid():
+        raise unsafe(f"{name} belongs to another user")
+    if status.mode & _OTHERS:
+        raise unsafe(f"{name} has mode {status.mode:04o}, not {FILE_MODE:04o}")
+    if status.link_count != 1:
+        raise unsafe(f"{name} has {status.link_count} names")
+
+
+def unsafe(reason: str) -> PrpError:
+    """Return the refusal of a state directory or of a file in it."""
+    return PrpError(ErrorCode.STATE_UNSAFE, f"state directory: {reason}")
+
+
+def reason_of(error: OSError) -> str:
+    """Return the kernel's words for an error, without the path."""
+    return error.strerror or "the disk refused a call"
+
+
+def close_quietly(fs: Filesystem, descriptor: int) -> None:
+    """Close where nothing was written, or another failure is the one to report."""
+    try:
+        fs.close(descriptor)
+    except OSError:
+        return
+
+
+def _make(fs: Filesystem, path: str) -> None:
+    """Create missing directories from the top, each durable before the next is made."""
+    missing: list[str] = []
+    while not _exists(fs, path):
+        missing.append(path)
+        path = _parent_of(path)
+    # A start that died here may have left the newest of them without a durable name.
+    _sync_name(fs, path, created=False)
+    for path in reversed(missing):
+        # If another process starts here as well, the lock decides which of them stays.
+        with contextlib.suppress(FileExistsError):
+            fs.make_directory(path, DIRECTORY_MODE)
+        _sync_name(fs, path, created=True)
+
+
+def _exists(fs: Filesystem, path: str) -> bool:
+    try:
+        fs.lstat(path)
+    except FileNotFoundError:
+        if path == _parent_of(path):
+            raise
+        return False
+    return True
+
+
+def _sync_name(fs: Filesystem, path: str, *, created: bool) -> None:
+    if path == (parent := _parent_of(path)):
+        return
+    try:
+        descriptor = fs.open_directory(parent)
+    except OSError as error:
+        # A parent that we may not list is not one in which a start of ours made anything.
+        if not created and error.errno in UNSAFE_ERRNOS:
+            return
+        raise
+    try:
+        fs.sync(descriptor)
+    except OSError as error:
+        raise PrpError(ErrorCode.STORAGE_SYNC_FAILED, reason_of(error)) from error
+    finally:
+        close_quietly(fs, descriptor)
+
+
+def _tighten(fs: Filesystem, descriptor: int) -> None:
+    try:
+        status = fs.fstat(descriptor)
+        if status.owner_uid != fs.effective_uid():
+            raise unsafe("belongs to another user")
+        if status.mode != DIRECTORY_MODE:
+            fs.change_mode(descriptor, DIRECTORY_MODE)
+            status = fs.fstat(descriptor)
+    except OSError as error:
+        raise unsafe(reason_of(error)) from error
+    # Some file systems accept a change of mode and keep their own.
+    if status.mode & _OTHERS:
+        raise unsafe(f"keeps mode {status.mode:04o} where {DIRECTORY_MODE:04o} was asked for")
+
+
+def _without_empty_parts(path: str) -> str:
+    """Drop a trailing slash or dot, behind which the kernel would follow a symlink."""
+    parts = [part for part in path.split("/") if part not in ("", ".")]
+    return ("/" if path.startswith("/") else "") + "/".join(parts) or "."
+
+
+def _parent_of(path: str) -> str:
+    head, slash, _ = path.rpartition("/")
+    if path in ("/", "."):
+        return path
+    return head or slash or "."
