@@ -1,14 +1,19 @@
 """Commands and their results as the wire has them.
 
-It decides which command types exist and what a result may say. It refuses to know what a
-command does.
+It decides which command types exist, when two commands are the same and what a result may
+say. It refuses to know what a command does.
 """
 
+import hashlib
+import unicodedata
 from typing import Final, Literal
 
 import msgspec
 
+from protocol.canonical_json import JsonValue, canonical_bytes, parse_strict
+from protocol.errors import ErrorCode, PrpError
 from protocol.ids import CommandId, ControllerSeq
+from protocol.limits import COMMAND_ID_LENGTH_MAX, ISSUED_AT_BYTES_MAX, SAFE_INTEGER_MAX
 
 COMMAND_SCHEMA_V1: Final = "paperclip.prp.command.v1"
 COMMAND_SCHEMA_V2: Final = "paperclip.prp.command.v2"
@@ -80,3 +85,105 @@ class CommandResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     controller_seq: ControllerSeq
     status: CommandStatus
     result: msgspec.Raw
+
+
+_COMMAND: Final = msgspec.json.Decoder(WireCommand)
+_RESULT_MEMBERS: Final = ("commandId", "commandType", "controllerSeq", "status", "result")
+_DIAGNOSTIC_LENGTH_MAX: Final = 200
+
+
+def decode_command(body: bytes) -> WireCommand:
+    """Read a wire command out of text that `parse_strict` has accepted.
+
+    Returns:
+        A command that passes `validate_command`. Or raises ``command_invalid``.
+    """
+    try:
+        command = _COMMAND.decode(body)
+    except msgspec.ValidationError as error:
+        # The text may quote the sender, so it is cut.
+        raise _invalid(str(error)[:_DIAGNOSTIC_LENGTH_MAX]) from None
+    validate_command(command)
+    return command
+
+
+def validate_command(command: WireCommand) -> None:
+    """Refuse a command that no runner may execute, with ``command_invalid``.
+
+    Source: prp-wire 8.1 and 8.3.
+    """
+    if command.type in COMMAND_TYPES_V2_ONLY:
+        schemas: tuple[str, ...] = (COMMAND_SCHEMA_V2,)
+    elif command.type in COMMAND_TYPES_V1:
+        schemas = (COMMAND_SCHEMA_V1, COMMAND_SCHEMA_V2)
+    else:
+        raise _invalid("its type is unknown")
+    if command.schema not in schemas:
+        raise _invalid("its schema does not carry its type")
+    if not 1 <= len(command.command_id) <= COMMAND_ID_LENGTH_MAX:
+        raise _invalid("its id is empty or too long")
+    if any(unicodedata.category(character) == "Cc" for character in command.command_id):
+        raise _invalid("its id holds a control character")
+    if not 1 <= command.controller_seq <= SAFE_INTEGER_MAX:
+        raise _invalid("its sequence is not a positive integer")
+    if not 1 <= len(command.issued_at.encode()) <= ISSUED_AT_BYTES_MAX:
+        raise _invalid("its time of issue is empty or too long")
+    if not is_object(command.payload):
+        raise _invalid("its payload is not an object")
+
+
+def is_object(raw: msgspec.Raw) -> bool:
+    """Tell whether undecoded JSON is an object."""
+    return bytes(raw)[:1] == b"{"
+
+
+def command_fingerprint(command: WireCommand) -> str:
+    """Return what two deliveries of one command have in common, as 64 hex digits.
+
+    It covers every member that a command has; an absent `deadlineAt` or `precondition`
+    counts as null.
+
+    Source: prp-wire 8.6.
+    """
+    value: dict[str, JsonValue] = {
+        "schema": command.schema,
+        "commandId": command.command_id,
+        "controllerSeq": command.controller_seq,
+        "type": command.type,
+        "issuedAt": command.issued_at,
+        "payload": parse_strict(bytes(command.payload)),
+        "deadlineAt": command.deadline_at,
+        "precondition": parse_strict(msgspec.json.encode(command.precondition)),
+    }
+    return hashlib.sha256(canonical_bytes(value)).hexdigest()
+
+
+def result_body(result: CommandResult) -> bytes:
+    """Return a result's bytes as its runner stores and sends them."""
+    return msgspec.json.encode(result)
+
+
+def result_digest(body: bytes) -> bytes:
+    """Return the raw SHA-256 of a result's canonical form, all five members of it.
+
+    Args:
+        body: the `payload` of a `command_result`.
+
+    Returns:
+        32 bytes. Or raises ``message_not_json`` or ``message_invalid``.
+
+    Source: prp-wire 8.6.
+    """
+    return digest_of_result(parse_strict(body))
+
+
+def digest_of_result(value: JsonValue) -> bytes:
+    """Return `result_digest` of a body that is parsed already."""
+    if not isinstance(value, dict) or not all(name in value for name in _RESULT_MEMBERS):
+        raise PrpError(ErrorCode.MESSAGE_INVALID, "not a command result")
+    covered = {name: value[name] for name in _RESULT_MEMBERS}
+    return hashlib.sha256(canonical_bytes(covered)).digest()
+
+
+def _invalid(reason: str) -> PrpError:
+    return PrpError(ErrorCode.COMMAND_INVALID, f"the command is refused: {reason}")

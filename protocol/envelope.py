@@ -78,7 +78,9 @@ class Deliver(msgspec.Struct, frozen=True):
     delivery: int = 1
 
 
-class CommandResultAck(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class CommandResultAck(
+    msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True
+):
     """The controller has stored a terminal command's result. Source: prp-wire 8.5."""
 
     command_id: str

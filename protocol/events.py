@@ -3,17 +3,26 @@
 It decides what an event is. It refuses to know when one is sent or stored.
 """
 
+import hashlib
 from typing import Final, Literal
 
 import msgspec
 
-from protocol.ids import SourceEventId, SourceSeq
+from protocol import event_types
+from protocol.canonical_json import JsonValue, parse_strict
+from protocol.errors import ErrorCode, PrpError
+from protocol.event_payloads import COMMON_V1, PAYLOADS_V1, PAYLOADS_V2
+from protocol.ids import Identity, SourceEventId, SourceSeq
+from protocol.limits import EVENT_BODY_BYTES_MAX, EVENT_ID_LENGTH_MAX, TURN_ID_LENGTH_MAX
+from protocol.shapes import Rule, an_object, choice, members, one_of, text, whole
+from protocol.timestamps import TIMESTAMP_PATTERN
 
 EVENT_SCHEMA_V1: Final = "paperclip.prp.event.v1"
 EVENT_SCHEMA_V2: Final = "paperclip.prp.event.v2"
 
 Priority = Literal[0, 1, 2]
 """0: facts that are never dropped. 1: results of work. 2: display text and progress."""
+EventVersion = Literal[1, 2]
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -38,3 +47,159 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defa
     item_id: str | None = None
     observed_at: str | None = None
     debug: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+def _event_shape(schema: str, version: EventVersion, types: frozenset[str], turn_most: int) -> Rule:
+    event_id = text(1, EVENT_ID_LENGTH_MAX)
+    turn_id = text(1, turn_most)
+    timestamp = text(pattern=TIMESTAMP_PATTERN)
+    return members(
+        {
+            "schemaVersion": one_of(version),
+            "schema": one_of(schema),
+            "sourceEventId": event_id,
+            "sourceSeq": whole(1),
+            "sourceInstanceId": event_id,
+            "sourceKind": choice("runner control_plane"),
+            "runId": event_id,
+            "eventType": one_of(*types),
+            "priority": one_of(0, 1, 2),
+            "emittedAt": timestamp,
+            "payload": an_object,
+            "normalizedSessionId?": event_id,
+            "turnId?": turn_id,
+            "itemId?": turn_id,
+            "observedAt?": timestamp,
+            "debug?": an_object,
+        },
+        is_open=True,
+    )
+
+
+_SHAPE_V1: Final = _event_shape(EVENT_SCHEMA_V1, 1, event_types.V1, TURN_ID_LENGTH_MAX)
+_SHAPE_V2: Final = _event_shape(EVENT_SCHEMA_V2, 2, event_types.V2, EVENT_ID_LENGTH_MAX)
+_DECODER: Final = msgspec.json.Decoder(Event)
+
+
+def event_misfit(value: JsonValue) -> str | None:
+    """Return the JSON pointer of the first member that breaks the event's schema, or None.
+
+    Source: prp-wire 7.2 and 14.
+    """
+    if not isinstance(value, dict):
+        return ""
+    is_v2 = value.get("schemaVersion") == 2
+    misfit = (_SHAPE_V2 if is_v2 else _SHAPE_V1)(value)
+    if misfit is not None:
+        return misfit
+    return _payload_misfit(is_v2, value["eventType"], value["payload"])
+
+
+def read_event(value: JsonValue, body: bytes) -> Event:
+    """Return the event in ``body``, of which ``value`` is the parsed form.
+
+    Returns:
+        Or raises ``event_invalid`` with the JSON pointer of the first misfit.
+    """
+    misfit = event_misfit(value)
+    if misfit is not None:
+        raise _invalid(misfit)
+    return _DECODER.decode(body)
+
+
+def validate_event(event: Event, payload: JsonValue) -> None:
+    """Refuse an event that a peer's validator would refuse.
+
+    Args:
+        payload: the parsed form of ``event.payload``.
+
+    Returns:
+        Or raises ``event_invalid`` with the JSON pointer of the first misfit.
+    """
+    value = msgspec.to_builtins(msgspec.structs.replace(event, payload=_EMPTY, debug=msgspec.UNSET))
+    misfit = event_misfit({**value, "payload": payload})
+    if misfit is not None:
+        raise _invalid(misfit)
+
+
+def event_id(identity: Identity, source_seq: SourceSeq) -> SourceEventId:
+    """Return the id of a runner's own event, which is a function of its place in the run."""
+    instance = identity.runner_instance_id
+    if len(instance) + 23 > EVENT_ID_LENGTH_MAX:
+        instance = hashlib.sha256(instance.encode()).hexdigest()
+    return SourceEventId(f"event_{instance}_{source_seq:016d}")
+
+
+def runner_event(
+    identity: Identity,
+    *,
+    source_seq: SourceSeq,
+    event_type: str,
+    priority: Priority,
+    payload: JsonValue,
+    emitted_at: str,
+    schema_version: EventVersion = 1,
+    source_event_id: SourceEventId | None = None,
+) -> bytes:
+    """Encode a runner's own event once; these bytes are stored, sent and sent again.
+
+    Args:
+        payload: an object; what JSON cannot carry unchanged is refused.
+        emitted_at: from `rfc3339_ms`.
+        source_event_id: `event_id` of the identity and the sequence if absent.
+
+    Returns:
+        Or raises ``event_invalid`` with a JSON pointer, or ``event_too_large`` if the
+        event would not fit a sealed frame (R18).
+    """
+    try:
+        raw = msgspec.json.encode(payload)
+    except (UnicodeEncodeError, RecursionError, OverflowError, TypeError):
+        raise _invalid("/payload") from None
+    if len(raw) > EVENT_BODY_BYTES_MAX:
+        raise _too_large(len(raw))
+    if parse_strict(raw) != payload:
+        raise _invalid("/payload")
+    event = Event(
+        schema=EVENT_SCHEMA_V2 if schema_version == 2 else EVENT_SCHEMA_V1,
+        source_event_id=source_event_id or event_id(identity, source_seq),
+        source_seq=source_seq,
+        source_instance_id=identity.runner_instance_id,
+        source_kind="runner",
+        run_id=identity.run_id,
+        normalized_session_id=identity.normalized_session_id,
+        turn_id=identity.turn_id,
+        item_id=identity.item_id,
+        event_type=event_type,
+        schema_version=schema_version,
+        priority=priority,
+        emitted_at=emitted_at,
+        payload=msgspec.Raw(raw),
+    )
+    validate_event(event, payload)
+    body = msgspec.json.encode(event)
+    if len(body) > EVENT_BODY_BYTES_MAX:
+        raise _too_large(len(body))
+    return body
+
+
+_EMPTY: Final = msgspec.Raw(b"{}")
+
+
+def _payload_misfit(is_v2: bool, event_type: JsonValue, payload: JsonValue) -> str | None:
+    assert isinstance(event_type, str)
+    misfit = None if is_v2 else COMMON_V1(payload)
+    if misfit is None:
+        rule = (PAYLOADS_V2 if is_v2 else PAYLOADS_V1).get(event_type)
+        misfit = None if rule is None else rule(payload)
+    return None if misfit is None else f"/payload{misfit}"
+
+
+def _invalid(pointer: str) -> PrpError:
+    return PrpError(ErrorCode.EVENT_INVALID, f"the event breaks its schema at {pointer or '/'}")
+
+
+def _too_large(size_bytes: int) -> PrpError:
+    return PrpError(
+        ErrorCode.EVENT_TOO_LARGE, f"{size_bytes} bytes do not fit one sealed frame of an event"
+    )
