@@ -1,0 +1,19 @@
+"""Options of the whole suite."""
+
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+VECTORS: Final = Path(__file__).parent / "vectors" / "data"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let the folder of the PRP vectors be another one than the copy beside the tests."""
+    parser.addoption(
+        "--prp-vectors",
+        metavar="DIR",
+        type=Path,
+        default=VECTORS / "prp",
+        help="folder of the PRP test vectors (default: %(default)s)",
+    )

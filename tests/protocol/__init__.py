@@ -1,0 +1,1 @@
+"""Tests of the protocol package, one module for each of its modules."""

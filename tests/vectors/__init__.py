@@ -1,0 +1,1 @@
+"""The recorded and generated vectors of the upstream peers, run through the product."""
