@@ -148,6 +148,9 @@ class ErrorCode(enum.StrEnum):
     TRANSPORT_RECONNECT_DEADLINE_EXCEEDED = "transport_reconnect_deadline_exceeded"
     STOP_REQUESTED = "stop_requested"
     TERMINAL_RESULT_UNACKNOWLEDGED = "terminal_result_unacknowledged"
+    LISTEN_FAILED = "listen_failed"
+    RUNNER_START_FAILED = "runner_start_failed"
+    RUNNER_RESTARTS_EXHAUSTED = "runner_restarts_exhausted"
     INTERNAL_FAULT = "internal_fault"
 
     # Durable files and stores
@@ -271,6 +274,9 @@ REACTIONS: Final[dict[ErrorCode, Reaction]] = {
             ErrorCode.TRANSPORT_RECONNECT_DEADLINE_EXCEEDED,
             ErrorCode.STOP_REQUESTED,
             ErrorCode.TERMINAL_RESULT_UNACKNOWLEDGED,
+            ErrorCode.LISTEN_FAILED,
+            ErrorCode.RUNNER_START_FAILED,
+            ErrorCode.RUNNER_RESTARTS_EXHAUSTED,
             ErrorCode.INTERNAL_FAULT,
             ErrorCode.STATE_LOCKED,
             ErrorCode.STATE_UNSAFE,
@@ -300,6 +306,9 @@ EXIT_STATUSES: Final[dict[ErrorCode, ExitStatus]] = {
     ErrorCode.TRANSPORT_RECONNECT_DEADLINE_EXCEEDED: ExitStatus.UNAVAILABLE,
     ErrorCode.STOP_REQUESTED: ExitStatus.RESUMABLE,
     ErrorCode.TERMINAL_RESULT_UNACKNOWLEDGED: ExitStatus.RESUMABLE,
+    ErrorCode.LISTEN_FAILED: ExitStatus.UNAVAILABLE,
+    ErrorCode.RUNNER_START_FAILED: ExitStatus.UNAVAILABLE,
+    ErrorCode.RUNNER_RESTARTS_EXHAUSTED: ExitStatus.UNAVAILABLE,
     ErrorCode.INTERNAL_FAULT: ExitStatus.INTERNAL,
     ErrorCode.STATE_LOCKED: ExitStatus.CANNOT_CREATE,
     ErrorCode.STATE_UNSAFE: ExitStatus.CANNOT_CREATE,

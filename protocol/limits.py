@@ -62,11 +62,24 @@ BOOTSTRAP_DEADLINE_MS: Final = 60_000
 """A bootstrap that is never accepted ends after this long."""
 TERMINAL_ACK_TIMEOUT_MS: Final = 2_000
 REVOKE_FLUSH_TIMEOUT_MS: Final = 2_000
+SHUTDOWN_TIMEOUT_MS: Final = 10_000
+"""Longest wait for the outbox and the result's acknowledgement after a terminal command."""
 STOP_TIMEOUT_MS: Final = 5_000
 """Longest graceful stop after SIGTERM."""
 HARNESS_GRACE_MS: Final = 2_000
 """Between TERM and KILL of a harness group."""
 CONNECTIONS_UNAUTHENTICATED_MAX: Final = 256
+WRITE_BUFFER_HIGH_BYTES: Final = 256 * KIB
+"""Above this many unsent bytes a controller stops reading from the connection (architecture 8.1)."""
+WRITE_BUFFER_BYTES_MAX: Final = 4 * MIB
+"""Above this many unsent bytes a controller drops the connection; one welcome and one command fit."""
+WRITE_STALL_TIMEOUT_MS: Final = 30_000
+"""A peer that reads nothing for this long is dropped."""
+READ_AHEAD_BYTES_MAX: Final = MIB
+"""Read from all connections while one commit is in flight; then reading waits (architecture 8.2)."""
+STORE_RETRY_MS: Final = 100
+STORE_RETRY_MS_MAX: Final = 5_000
+"""Between attempts to load a fenced run again; doubles from the first to the second."""
 
 # Outbox (runner-behaviour 1 and 6)
 OUTBOX_BYTES_MAX: Final = 16 * MIB
@@ -109,6 +122,8 @@ STORAGE_RETRY_DEADLINE_MS: Final = 30_000
 """A runner that cannot write its state for this long ends."""
 
 # Harness (runner-behaviour 12)
+TURN_END_ROOM_BYTES: Final = 8 * KIB
+"""Room below the soft limit that a live turn keeps for the events of its end."""
 HARNESS_READ_LINES_MAX: Final = 256
 """Lines that one read of the harness hands to the core."""
 HARNESS_LINE_BYTES_MAX: Final = 64 * KIB
@@ -122,5 +137,6 @@ assert 2 * (SEALED_PLAINTEXT_BYTES_MAX + TAG_BYTES) + SEALED_WRAPPER_BYTES_MAX <
 assert HARNESS_LINE_BYTES_MAX * 6 + 4 * KIB <= SEALED_PLAINTEXT_BYTES_MAX
 assert RESULT_BYTES_MAX < SEALED_PLAINTEXT_BYTES_MAX
 assert P0_RESERVE_BYTES < OUTBOX_BYTES_MAX
+assert WRITE_BUFFER_HIGH_BYTES + 2 * FRAME_BYTES_MAX <= WRITE_BUFFER_BYTES_MAX
 assert SEMANTIC_INPUT_BYTES_MAX < SEALED_PLAINTEXT_BYTES_MAX
 assert TICKET_TTL_MS <= CHALLENGE_TTL_MS <= TICKET_TTL_MS_CEILING
