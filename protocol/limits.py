@@ -45,6 +45,8 @@ ISSUED_AT_BYTES_MAX: Final = 64
 
 # Handshake and connection (prp-wire 3, runner-behaviour 10)
 CHALLENGE_TTL_MS: Final = 5_000
+NONCE_LENGTH_MAX: Final = 256
+"""A peer's nonce is repeated in the challenge; upstream sends 64 and 36 characters."""
 HANDSHAKE_STEP_TIMEOUT_MS: Final = 2_000
 TCP_CONNECT_TIMEOUT_MS: Final = 3_000
 CONNECTION_ATTEMPT_TIMEOUT_MS: Final = 30_000
@@ -92,7 +94,12 @@ OUTBOX_PAUSE_BYTES: Final = 128 * KIB
 COMMAND_RECORDS_MAX: Final = 128
 COMMANDS_PER_RUN_MAX: Final = 500
 """Open commands of one run in a controller's queue."""
-COMMAND_BYTES_MAX: Final = SEALED_PLAINTEXT_BYTES_MAX
+COMMAND_BYTES_MAX: Final = SEALED_PLAINTEXT_BYTES_MAX - 8 * KIB
+"""A wire command; what is left holds the longest welcome around it (architecture 7.9)."""
+SETTLED_RESULTS_MAX: Final = 256
+"""Settled commands that a controller remembers to judge a result that comes again."""
+CREDENTIALS_MAX: Final = 64
+"""Tickets and ended leases of one run that a controller remembers to name why one is refused."""
 RESULT_BYTES_MAX: Final = 64 * KIB
 COMMAND_JOURNAL_BYTES_MAX: Final = 2 * MIB
 
@@ -137,6 +144,7 @@ assert 2 * (SEALED_PLAINTEXT_BYTES_MAX + TAG_BYTES) + SEALED_WRAPPER_BYTES_MAX <
 assert HARNESS_LINE_BYTES_MAX * 6 + 4 * KIB <= SEALED_PLAINTEXT_BYTES_MAX
 assert RESULT_BYTES_MAX < SEALED_PLAINTEXT_BYTES_MAX
 assert P0_RESERVE_BYTES < OUTBOX_BYTES_MAX
+assert SETTLED_RESULTS_MAX > COMMAND_RECORDS_MAX
 assert WRITE_BUFFER_HIGH_BYTES + 2 * FRAME_BYTES_MAX <= WRITE_BUFFER_BYTES_MAX
 assert SEMANTIC_INPUT_BYTES_MAX < SEALED_PLAINTEXT_BYTES_MAX
 assert TICKET_TTL_MS <= CHALLENGE_TTL_MS <= TICKET_TTL_MS_CEILING

@@ -10,6 +10,7 @@ from protocol.envelope import Binding, ControlMessage, CredentialKind
 from protocol.errors import ErrorCode
 from protocol.handshake import SessionKeys
 from protocol.ids import CommandId, ControllerSeq, CredentialId, SourceSeq
+from protocol.secrets import Secret
 
 # --- actions ------------------------------------------------------------------------------
 
@@ -54,7 +55,11 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Publish(msgspec.Struct, frozen=True):
-    """The committed view has changed; readers may look."""
+    """The view has changed; readers may look.
+
+    It stands where no other action waits for the change. A new event has its ACK instead,
+    so a shell tells its readers after each commit as well.
+    """
 
 
 Action = SendPlain | OpenChannel | SendControl | CloseConnection | Reply | Publish
@@ -116,11 +121,15 @@ class CountResultRedelivery(msgspec.Struct, frozen=True):
 
 
 class PutCredential(msgspec.Struct, frozen=True, kw_only=True):
-    """A ticket or lease as it now stands (insert or replace); never the token itself."""
+    """A ticket or lease as it now stands (insert or replace); never the token itself.
+
+    A ticket is ``used`` once it has bought a lease. ``superseded`` marks what a newer
+    bootstrap has replaced (R8), ``revoked`` what a revocation has ended.
+    """
 
     credential_id: CredentialId
     kind: CredentialKind
-    auth_key: bytes
+    auth_key: Secret
     expires_at_unix_ms: int
     revocation_epoch: int
     lease_id: str | None = None

@@ -111,4 +111,3 @@ Input = (
     | PongRequested
     | TimePassed
 )
-

@@ -1,0 +1,1 @@
+"""Where a controller keeps runs: the port, and the stores behind it."""
