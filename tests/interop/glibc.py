@@ -82,6 +82,7 @@ def _unpack(folder: Path, distribution: str, codename: str, suite: str) -> None:
         "Dir::State::Lists": apt / "lists",
         "Dir::Cache": apt / "cache",
         "APT::Sandbox::User": "root",
+        "APT::Update::Error-Mode": "any",
         "Acquire::Languages": "none",
         "Acquire::Retries": "2",
         "Acquire::http::Timeout": "30",
