@@ -9,12 +9,9 @@ from typing import Final, TypeVar, assert_never
 
 import msgspec
 
+from protocol.base.clock import UnixMs
 from protocol.canonical_json import JsonValue, canonical_bytes, parse_strict
-from protocol.commands import (
-    CommandResult,
-    decode_command,
-    digest_of_result,
-)
+from protocol.commands import CommandResult, decode_command, digest_of_result
 from protocol.envelope import (
     PROTOCOL_NAME,
     Ack,
@@ -28,6 +25,7 @@ from protocol.envelope import (
     Ping,
     Pong,
     ProtocolVersion,
+    Received,
     ResultMessage,
     Revoke,
     RunnerMessage,
@@ -40,6 +38,7 @@ from protocol.events import read_event
 from protocol.ids import ConnectionId, Identity
 from protocol.limits import WIRE_IDENTITY_LENGTH_MAX
 from protocol.semantic_tools import INPUT_EVENT_TYPES, read_semantic_input
+from protocol.timestamps import unix_ms_of
 
 T = TypeVar("T")
 
@@ -228,7 +227,7 @@ def decode_control(
     version: ProtocolVersion,
     identity: Identity,
     connection: Binding | None,
-) -> tuple[ControlMessage, ConnectionId]:
+) -> Received:
     """Read a controller's message on the runner's side.
 
     Args:
@@ -237,7 +236,7 @@ def decode_control(
             envelope names the connection.
 
     Returns:
-        The message and the connection it names. Or raises ``message_not_json`` or
+        The message and what its envelope says. Or raises ``message_not_json`` or
         ``message_invalid``; ``protocol_version_mismatch``; ``identity_mismatch`` for any
         of the six ids, the connection or its lease; ``message_unexpected`` for a welcome
         out of place or anything else before it; ``message_unknown_kind``;
@@ -248,30 +247,35 @@ def decode_control(
     envelope = parse_strict(plaintext)
     kind = _check_envelope(envelope, version, identity)
     connection_id = ConnectionId(_connection_id(envelope))
-    if connection is None:
-        if kind != "welcome":
-            raise PrpError(ErrorCode.MESSAGE_UNEXPECTED, "the first message is not a welcome")
-        return _welcome(_slice(plaintext), envelope, version), connection_id
-    _check_connection(envelope, connection)
+    if connection is not None:
+        _check_connection(envelope, connection)
+        message = _control(kind, _slice(plaintext))
+    elif kind == "welcome":
+        message = _welcome(_slice(plaintext), envelope, version)
+    else:
+        raise PrpError(ErrorCode.MESSAGE_UNEXPECTED, "the first message is not a welcome")
+    return Received(message, connection_id, unix_ms_of(_object(envelope).get("sentAt")))
+
+
+def _control(kind: str, body: msgspec.Raw) -> ControlMessage:
     match kind:
         case "ack":
-            return _decode(_ACK, _slice(plaintext)), connection_id
+            return _decode(_ACK, body)
         case "command":
-            return Deliver(decode_command(bytes(_slice(plaintext)))), connection_id
+            return Deliver(decode_command(bytes(body)))
         case "command_result_ack":
-            return _decode(_COMMAND_RESULT_ACK, _slice(plaintext)), connection_id
+            return _decode(_COMMAND_RESULT_ACK, body)
         case "lease_renewed":
-            return _decode(_LEASE_RENEWED, _slice(plaintext)), connection_id
+            return _decode(_LEASE_RENEWED, body)
         case "revoke":
-            return _decode(_REVOKE, _slice(plaintext)), connection_id
+            return _decode(_REVOKE, body)
         case "ping":
-            return Ping(), connection_id
+            return Ping()
         case "warm_transition_activated_ack":
-            return _decode(_ACTIVATED_ACK, _slice(plaintext)), connection_id
+            return _decode(_ACTIVATED_ACK, body)
         case "welcome":
             raise PrpError(ErrorCode.MESSAGE_UNEXPECTED, "a second welcome")
-        case _:
-            raise PrpError(ErrorCode.MESSAGE_UNKNOWN_KIND, "not a message to a runner")
+    raise PrpError(ErrorCode.MESSAGE_UNKNOWN_KIND, "not a message to a runner")
 
 
 def decode_runner(plaintext: bytes, binding: Binding) -> RunnerMessage:
@@ -297,16 +301,14 @@ def decode_runner(plaintext: bytes, binding: Binding) -> RunnerMessage:
         result = _decode(_RESULT, body)
         digest = digest_of_result(_object(envelope)["payload"])
         return ResultMessage(result, bytes(body), digest)
+    if kind not in ("lease_renew", "pong", "warm_transition_activated"):
+        raise PrpError(ErrorCode.MESSAGE_UNKNOWN_KIND, "not a message to a controller")
+    _check_connection(envelope, binding)
     if kind == "lease_renew":
-        _check_connection(envelope, binding)
         return _decode(_LEASE_RENEW, body)
     if kind == "pong":
-        _check_connection(envelope, binding)
         return _decode(_PONG, body)
-    if kind == "warm_transition_activated":
-        _check_connection(envelope, binding)
-        return _decode(_ACTIVATED, body)
-    raise PrpError(ErrorCode.MESSAGE_UNKNOWN_KIND, "not a message to a controller")
+    return _decode(_ACTIVATED, body)
 
 
 def _check_envelope(envelope: JsonValue, version: ProtocolVersion, identity: Identity) -> str:

@@ -8,6 +8,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from protocol.base.clock import UnixMs
 from protocol.commands import CommandResult, WireCommand
 from protocol.events import Event
 from protocol.ids import ConnectionId, CredentialId, Identity, LeaseId, RevocationEpoch, SourceSeq
@@ -124,6 +125,16 @@ ControlMessage = (
     | Ping
     | WarmTransitionActivatedAck
 )
+
+
+class Received(msgspec.Struct, frozen=True):
+    """A controller's message and what its envelope says of the sender."""
+
+    message: ControlMessage
+    connection_id: ConnectionId
+    sent_at_unix_ms: UnixMs | None
+    """The controller's clock when it sent this; None if it did not say."""
+
 
 # --- runner -> controller ---------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 It decides the one text form of a millisecond instant. It refuses to read a clock.
 """
 
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -13,6 +14,7 @@ _MAX_UNIX_MS: Final = 253_402_300_799_999
 """The last millisecond of the year 9999."""
 TIMESTAMP_PATTERN: Final = r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{3})?Z"
 """Shape that events require; digits are not range-checked. Source: prp-wire 7.2."""
+_INSTANT: Final = re.compile(TIMESTAMP_PATTERN, re.ASCII)
 
 
 def rfc3339_ms(unix_ms: UnixMs) -> str:
@@ -27,3 +29,15 @@ def rfc3339_ms(unix_ms: UnixMs) -> str:
         raise ValueError("the instant lies outside 1970..9999")
     moment = _EPOCH + timedelta(milliseconds=unix_ms)
     return moment.isoformat(timespec="milliseconds")[:-6] + "Z"
+
+
+def unix_ms_of(text: object) -> UnixMs | None:
+    """Return the instant that ``text`` spells, or None if it spells none."""
+    if not isinstance(text, str) or _INSTANT.fullmatch(text) is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    unix_ms = (moment - _EPOCH) // timedelta(milliseconds=1)
+    return UnixMs(unix_ms) if unix_ms >= 0 else None
