@@ -9,7 +9,6 @@ from typing import Final, TypeVar, assert_never
 
 import msgspec
 
-from protocol.base.clock import UnixMs
 from protocol.canonical_json import JsonValue, canonical_bytes, parse_strict
 from protocol.commands import CommandResult, decode_command, digest_of_result
 from protocol.envelope import (
