@@ -10,7 +10,7 @@ from typing import Final, TypeVar, assert_never
 import msgspec
 
 from protocol.canonical_json import JsonValue, canonical_bytes, parse_strict
-from protocol.commands import CommandResult, decode_command, digest_of_result
+from protocol.commands import CommandResult, decode_command, digest_of_result, is_object
 from protocol.envelope import (
     PROTOCOL_NAME,
     Ack,
@@ -297,9 +297,7 @@ def decode_runner(plaintext: bytes, binding: Binding) -> RunnerMessage:
     if kind == "event":
         return _event(envelope, bytes(body), binding.identity)
     if kind == "command_result":
-        result = _decode(_RESULT, body)
-        digest = digest_of_result(_object(envelope)["payload"])
-        return ResultMessage(result, bytes(body), digest)
+        return _result(envelope, body)
     if kind not in ("lease_renew", "pong", "warm_transition_activated"):
         raise PrpError(ErrorCode.MESSAGE_UNKNOWN_KIND, "not a message to a controller")
     _check_connection(envelope, binding)
@@ -374,6 +372,14 @@ def _event(envelope: JsonValue, body: bytes, identity: Identity) -> EventMessage
     if event.event_type in INPUT_EVENT_TYPES:
         read_semantic_input(fields["payload"], identity)
     return EventMessage(event, body, hashlib.sha256(canonical_bytes(envelope)).digest())
+
+
+def _result(envelope: JsonValue, body: msgspec.Raw) -> ResultMessage:
+    result = _decode(_RESULT, body)
+    if not is_object(result.result):
+        raise PrpError(ErrorCode.MESSAGE_INVALID, "the result is not an object")
+    digest = digest_of_result(_object(envelope)["payload"])
+    return ResultMessage(result, bytes(body), digest)
 
 
 def _object(value: JsonValue) -> dict[str, JsonValue]:

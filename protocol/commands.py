@@ -10,10 +10,16 @@ from typing import Final, Literal
 
 import msgspec
 
+from protocol.admission import IN_ENVELOPE, IN_WELCOME, admit
 from protocol.canonical_json import JsonValue, canonical_bytes, parse_strict
 from protocol.errors import ErrorCode, PrpError
 from protocol.ids import CommandId, ControllerSeq
-from protocol.limits import COMMAND_ID_LENGTH_MAX, ISSUED_AT_BYTES_MAX, SAFE_INTEGER_MAX
+from protocol.limits import (
+    COMMAND_ID_LENGTH_MAX,
+    ISSUED_AT_BYTES_MAX,
+    RESULT_BYTES_MAX,
+    SAFE_INTEGER_MAX,
+)
 
 COMMAND_SCHEMA_V1: Final = "paperclip.prp.command.v1"
 COMMAND_SCHEMA_V2: Final = "paperclip.prp.command.v2"
@@ -158,9 +164,43 @@ def command_fingerprint(command: WireCommand) -> str:
     return hashlib.sha256(canonical_bytes(value)).hexdigest()
 
 
-def result_body(result: CommandResult) -> bytes:
-    """Return a result's bytes as its runner stores and sends them."""
-    return msgspec.json.encode(result)
+def admit_command(command: WireCommand) -> bytes:
+    """Encode a command that is about to be queued, as it will be delivered.
+
+    Returns:
+        Its body. Or raises ``command_invalid``, or ``command_too_large`` if no welcome
+        could carry it.
+    """
+    validate_command(command)
+    body = msgspec.json.encode(command)
+    admit(
+        body,
+        IN_WELCOME,
+        too_large=ErrorCode.COMMAND_TOO_LARGE,
+        invalid=ErrorCode.COMMAND_INVALID,
+    )
+    return body
+
+
+def admit_result(result: CommandResult) -> bytes:
+    """Encode a result that is about to be stored, as it will be sent.
+
+    Returns:
+        Its body. Or raises ``result_too_large``, or ``message_invalid`` if ``result`` is
+        not an object that the controller's reader takes.
+    """
+    body = msgspec.json.encode(result)
+    if len(body) > RESULT_BYTES_MAX:
+        raise PrpError(ErrorCode.RESULT_TOO_LARGE, f"{len(body)} bytes of a result")
+    admit(
+        body,
+        IN_ENVELOPE,
+        too_large=ErrorCode.RESULT_TOO_LARGE,
+        invalid=ErrorCode.MESSAGE_INVALID,
+    )
+    if not is_object(result.result):
+        raise PrpError(ErrorCode.MESSAGE_INVALID, "the result is not an object")
+    return body
 
 
 def result_digest(body: bytes) -> bytes:

@@ -9,11 +9,12 @@ from typing import Final, Literal
 import msgspec
 
 from protocol import event_types
+from protocol.admission import IN_ENVELOPE, admit
 from protocol.canonical_json import JsonValue, parse_strict
 from protocol.errors import ErrorCode, PrpError
 from protocol.event_payloads import COMMON_V1, PAYLOADS_V1, PAYLOADS_V2
 from protocol.ids import Identity, SourceEventId, SourceSeq
-from protocol.limits import EVENT_BODY_BYTES_MAX, EVENT_ID_LENGTH_MAX, TURN_ID_LENGTH_MAX
+from protocol.limits import EVENT_ID_LENGTH_MAX, SAFE_INTEGER_MAX, TURN_ID_LENGTH_MAX
 from protocol.shapes import Rule, an_object, choice, members, one_of, text, whole
 from protocol.timestamps import TIMESTAMP_PATTERN
 
@@ -58,7 +59,7 @@ def _event_shape(schema: str, version: EventVersion, types: frozenset[str], turn
             "schemaVersion": one_of(version),
             "schema": one_of(schema),
             "sourceEventId": event_id,
-            "sourceSeq": whole(1),
+            "sourceSeq": whole(1, SAFE_INTEGER_MAX),
             "sourceInstanceId": event_id,
             "sourceKind": choice("runner control_plane"),
             "runId": event_id,
@@ -104,7 +105,11 @@ def read_event(value: JsonValue, body: bytes) -> Event:
     misfit = event_misfit(value)
     if misfit is not None:
         raise _invalid(misfit)
-    return _DECODER.decode(body)
+    try:
+        return _DECODER.decode(body)
+    except msgspec.ValidationError as error:
+        # The schema takes 1.0 for 1; a sequence or a priority is spelled without a point.
+        raise PrpError(ErrorCode.EVENT_INVALID, str(error)) from None
 
 
 def validate_event(event: Event, payload: JsonValue) -> None:
@@ -116,7 +121,9 @@ def validate_event(event: Event, payload: JsonValue) -> None:
     Returns:
         Or raises ``event_invalid`` with the JSON pointer of the first misfit.
     """
-    value = msgspec.to_builtins(msgspec.structs.replace(event, payload=_EMPTY, debug=msgspec.UNSET))
+    hollow = msgspec.structs.replace(event, payload=_EMPTY)
+    value = parse_strict(_encode(hollow))
+    assert isinstance(value, dict), "a struct encodes as an object"
     misfit = event_misfit({**value, "payload": payload})
     if misfit is not None:
         raise _invalid(misfit)
@@ -152,14 +159,6 @@ def runner_event(
         Or raises ``event_invalid`` with a JSON pointer, or ``event_too_large`` if the
         event would not fit a sealed frame (R18).
     """
-    try:
-        raw = msgspec.json.encode(payload)
-    except (UnicodeEncodeError, RecursionError, OverflowError, TypeError):
-        raise _invalid("/payload") from None
-    if len(raw) > EVENT_BODY_BYTES_MAX:
-        raise _too_large(len(raw))
-    if parse_strict(raw) != payload:
-        raise _invalid("/payload")
     event = Event(
         schema=EVENT_SCHEMA_V2 if schema_version == 2 else EVENT_SCHEMA_V1,
         source_event_id=source_event_id or event_id(identity, source_seq),
@@ -174,12 +173,21 @@ def runner_event(
         schema_version=schema_version,
         priority=priority,
         emitted_at=emitted_at,
-        payload=msgspec.Raw(raw),
+        payload=msgspec.Raw(_encode(payload)),
     )
-    validate_event(event, payload)
-    body = msgspec.json.encode(event)
-    if len(body) > EVENT_BODY_BYTES_MAX:
-        raise _too_large(len(body))
+    body = _encode(event)
+    value = admit(
+        body,
+        IN_ENVELOPE,
+        too_large=ErrorCode.EVENT_TOO_LARGE,
+        invalid=ErrorCode.EVENT_INVALID,
+    )
+    misfit = event_misfit(value)
+    # A number that is not finite is written as null, which is another value.
+    if misfit is None and isinstance(value, dict) and value["payload"] != payload:
+        misfit = "/payload"
+    if misfit is not None:
+        raise _invalid(misfit)
     return body
 
 
@@ -199,7 +207,8 @@ def _invalid(pointer: str) -> PrpError:
     return PrpError(ErrorCode.EVENT_INVALID, f"the event breaks its schema at {pointer or '/'}")
 
 
-def _too_large(size_bytes: int) -> PrpError:
-    return PrpError(
-        ErrorCode.EVENT_TOO_LARGE, f"{size_bytes} bytes do not fit one sealed frame of an event"
-    )
+def _encode(value: "Event | JsonValue") -> bytes:
+    try:
+        return msgspec.json.encode(value)
+    except (ValueError, TypeError, OverflowError, RecursionError):
+        raise _invalid("") from None

@@ -30,6 +30,10 @@ SEALED_WRAPPER_BYTES_MAX: Final = 128
 """Longest text around the hex ciphertext of a secure frame."""
 SEALED_PLAINTEXT_BYTES_MAX: Final = (FRAME_BYTES_MAX - SEALED_WRAPPER_BYTES_MAX) // 2 - TAG_BYTES
 """Largest plaintext that fits one sealed frame; sizes are judged against it at admission (R18)."""
+ENVELOPE_BYTES_MAX: Final = 8 * KIB
+"""Longest text around a body: ids of at most 240 ASCII characters, fixed names, a welcome."""
+BODY_BYTES_MAX: Final = SEALED_PLAINTEXT_BYTES_MAX - ENVELOPE_BYTES_MAX
+"""Largest event, command or result that surely fits one sealed frame (R18)."""
 FRAMES_PER_KEY_MAX: Final = 2**24
 """Reconnect for fresh keys before this many frames in one direction (R21)."""
 KEY_LIFETIME_MS_MAX: Final = 24 * 3600 * 1000
@@ -102,12 +106,6 @@ CREDENTIALS_MAX: Final = 64
 """Tickets and ended leases of one run that a controller remembers to name why one is refused."""
 RESULT_BYTES_MAX: Final = 64 * KIB
 COMMAND_JOURNAL_BYTES_MAX: Final = 2 * MIB
-
-# Events
-ENVELOPE_BYTES_MAX: Final = 4 * KIB
-"""Longest envelope around a body: ids of at most 240 ASCII characters and fixed names."""
-EVENT_BODY_BYTES_MAX: Final = SEALED_PLAINTEXT_BYTES_MAX - ENVELOPE_BYTES_MAX
-"""Largest event object that surely fits one sealed frame (R18)."""
 
 # Events at the controller
 DIGEST_WINDOW_EVENTS: Final = 65_536

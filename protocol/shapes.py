@@ -6,11 +6,8 @@ messages have which rules.
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Final
 
-from protocol.canonical_json import JsonValue
-from protocol.ids import STABLE_ID_PATTERN
-from protocol.limits import SAFE_INTEGER_MAX
+from protocol.canonical_json import JsonValue, canonical_bytes
 
 Rule = Callable[[JsonValue], str | None]
 """Returns None if the value fits, else the JSON pointer of the first misfit ("" is the value).
@@ -21,35 +18,58 @@ Pointers hold names from the tables and indices only, never text of the sender.
 
 def text(least: int = 0, most: int | None = None, pattern: str | None = None) -> Rule:
     """Ask for a string of so many code points that matches ``pattern`` as a whole."""
-    longest = SAFE_INTEGER_MAX if most is None else most
-    matches = None if pattern is None else re.compile(pattern, re.ASCII | re.DOTALL).fullmatch
+    compiled: re.Pattern[str] | None = None
 
     def judge(value: JsonValue) -> str | None:
-        if not isinstance(value, str) or not least <= len(value) <= longest:
+        nonlocal compiled
+        if not isinstance(value, str):
             return ""
-        return None if matches is None or matches(value) is not None else ""
+        length = len(value)
+        if length < least or (most is not None and length > most):
+            return ""
+        if pattern is None:
+            return None
+        if compiled is None:
+            # A start-up pays for no pattern that it does not use.
+            compiled = re.compile(pattern, re.ASCII | re.DOTALL)
+        return None if compiled.fullmatch(value) is not None else ""
 
     return judge
 
 
-def whole(least: int = 0, most: int = SAFE_INTEGER_MAX) -> Rule:
-    """Ask for an integer from ``least`` to ``most``."""
+def number(least: float | None = None) -> Rule:
+    """Ask for a number from ``least``."""
 
     def judge(value: JsonValue) -> str | None:
-        return None if type(value) is int and least <= value <= most else ""
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            return ""
+        return None if least is None or value >= least else ""
+
+    return judge
+
+
+def whole(least: int | None = 0, most: int | None = None) -> Rule:
+    """Ask for an integer; `2.0` is one, since JSON knows only numbers."""
+
+    def judge(value: JsonValue) -> str | None:
+        if type(value) is not int and not (isinstance(value, float) and value.is_integer()):
+            return ""
+        assert isinstance(value, int | float)
+        if (least is not None and value < least) or (most is not None and value > most):
+            return ""
+        return None
 
     return judge
 
 
 def one_of(*allowed: str | int) -> Rule:
-    """Ask for one of a few strings or integers."""
-    strings = frozenset(value for value in allowed if isinstance(value, str))
-    integers = frozenset(value for value in allowed if isinstance(value, int))
+    """Ask for one of a few strings, numbers or booleans; 1 is not true."""
+    pairs = frozenset((isinstance(value, bool), value) for value in allowed)
 
     def judge(value: JsonValue) -> str | None:
-        if isinstance(value, str):
-            return None if value in strings else ""
-        return None if type(value) is int and value in integers else ""
+        if isinstance(value, str | int | float) and (isinstance(value, bool), value) in pairs:
+            return None
+        return ""
 
     return judge
 
@@ -62,16 +82,6 @@ def choice(names: str) -> Rule:
 def flag(value: JsonValue) -> str | None:
     """Ask for true or false."""
     return None if isinstance(value, bool) else ""
-
-
-def number(value: JsonValue) -> str | None:
-    """Ask for any number."""
-    return None if isinstance(value, int | float) and not isinstance(value, bool) else ""
-
-
-def anything(_value: JsonValue) -> str | None:
-    """Ask for nothing."""
-    return None
 
 
 def an_object(value: JsonValue) -> str | None:
@@ -88,24 +98,34 @@ def nullable(rule: Rule) -> Rule:
     return judge
 
 
-def items(rule: Rule, most: int | None = None, *, unique: bool = False) -> Rule:
-    """Ask for an array of at most ``most`` items that all fit ``rule``."""
-    longest = SAFE_INTEGER_MAX if most is None else most
+def either(first: Rule, second: Rule) -> Rule:
+    """Ask for what one of the rules asks for."""
 
     def judge(value: JsonValue) -> str | None:
-        if not isinstance(value, list) or len(value) > longest:
+        return None if first(value) is None or second(value) is None else ""
+
+    return judge
+
+
+def items(rule: Rule, most: int | None = None, *, unique: bool = False) -> Rule:
+    """Ask for an array of at most ``most`` items that all fit ``rule``."""
+
+    def judge(value: JsonValue) -> str | None:
+        if not isinstance(value, list) or (most is not None and len(value) > most):
             return ""
         for index, item in enumerate(value):
             misfit = rule(item)
             if misfit is not None:
                 return f"/{index}{misfit}"
-        return "" if unique and _has_repeats(value) else None
+        if unique and len({canonical_bytes(item) for item in value}) != len(value):
+            return ""
+        return None
 
     return judge
 
 
 def members(fields: Mapping[str, Rule], *, is_open: bool = False) -> Rule:
-    """Ask for an object with these members; a name that ends in `?` may be absent.
+    """Ask for an object with these members; one whose name ends in `?` may be absent.
 
     Args:
         is_open: whether other members may stand beside them.
@@ -129,27 +149,26 @@ def members(fields: Mapping[str, Rule], *, is_open: bool = False) -> Rule:
     return judge
 
 
-def both(first: Rule, second: Rule) -> Rule:
-    """Ask for what both rules ask for."""
+def closed(schema: str, fields: Mapping[str, Rule]) -> Rule:
+    """Ask for exactly these members and the name of their schema."""
+    return members({"schema": one_of(schema), **fields})
+
+
+def opened(schema: str, fields: Mapping[str, Rule]) -> Rule:
+    """Ask for these members, the name of their schema and perhaps others."""
+    return members({"schema": one_of(schema), **fields}, is_open=True)
+
+
+def when(rule: Rule, name: str, needs: Mapping[str, str]) -> Rule:
+    """Ask for what ``rule`` asks for, and for the member that the value of ``name`` needs."""
 
     def judge(value: JsonValue) -> str | None:
-        misfit = first(value)
-        return second(value) if misfit is None else misfit
+        misfit = rule(value)
+        if misfit is not None:
+            return misfit
+        assert isinstance(value, dict)
+        chosen = value[name]
+        needed = needs.get(chosen) if isinstance(chosen, str) else None
+        return None if needed is None or needed in value else ""
 
     return judge
-
-
-def _has_repeats(value: list[JsonValue]) -> bool:
-    seen: set[str] = set()
-    for item in value:
-        seen.add(_key(item))
-    return len(seen) != len(value)
-
-
-def _key(value: JsonValue) -> str:
-    if isinstance(value, dict):
-        return repr(sorted((name, _key(member)) for name, member in value.items()))
-    return repr(value)
-
-
-STABLE_ID: Final = text(1, 160, STABLE_ID_PATTERN)
