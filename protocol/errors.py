@@ -56,6 +56,7 @@ class ErrorCode(enum.StrEnum):
     """Stable names of faults. A code is never renamed and never reused."""
 
     # Carrier and frames (both ends)
+    TLS_REFUSED = "tls_refused"
     UPGRADE_REFUSED = "upgrade_refused"
     FRAME_TOO_LARGE = "frame_too_large"
     FRAME_MALFORMED = "frame_malformed"
@@ -171,6 +172,7 @@ class ErrorCode(enum.StrEnum):
 REACTIONS: Final[dict[ErrorCode, Reaction]] = {
     **dict.fromkeys(
         (
+            ErrorCode.TLS_REFUSED,
             ErrorCode.UPGRADE_REFUSED,
             ErrorCode.FRAME_TOO_LARGE,
             ErrorCode.FRAME_MALFORMED,

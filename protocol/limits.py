@@ -66,6 +66,13 @@ RECONNECT_BACKOFF_DOUBLINGS_MAX: Final = 5
 RECONNECT_JITTER_PERCENT: Final = 25
 BOOTSTRAP_DEADLINE_MS: Final = 60_000
 """A bootstrap that is never accepted ends after this long."""
+BOOTSTRAP_DEADLINE_MS_CEILING: Final = 24 * 3600 * 1000
+RESOLVE_TIMEOUT_MS: Final = 10_000
+"""Longest wait for a name server; the addresses are then kept for the life of the process."""
+PEER_SILENCE_MS: Final = 15_000
+"""A runner that has received nothing for this long asks its peer for a sign of life."""
+PEER_ANSWER_TIMEOUT_MS: Final = 10_000
+"""A peer that gives none for this long is taken for lost."""
 TERMINAL_ACK_TIMEOUT_MS: Final = 2_000
 REVOKE_FLUSH_TIMEOUT_MS: Final = 2_000
 SHUTDOWN_TIMEOUT_MS: Final = 10_000
@@ -112,7 +119,16 @@ DIGEST_WINDOW_EVENTS: Final = 65_536
 """Committed events whose digest is held to compare redeliveries."""
 SEMANTIC_INPUT_BYTES_MAX: Final = 480 * KIB
 
+# A runner's shell
+TICKET_BYTES_MAX: Final = 4 * KIB
+"""A ticket in a file."""
+SHELL_SLEEP_MS_MAX: Final = 1_000
+"""How late a deadline may be noticed after the machine was suspended: timers do not count that."""
+LOG_LINE_BYTES_MAX: Final = 4 * KIB
+"""A pipe takes a line of this size whole or not at all. Source: pipe(7), PIPE_BUF."""
+
 # Diagnostics (runner-behaviour 14)
+DIAGNOSTICS_FILE_BYTES_MAX: Final = 64 * KIB
 DIAGNOSTICS_MAX: Final = 32
 DIAGNOSTIC_BYTES_MAX: Final = 4 * KIB
 
