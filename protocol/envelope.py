@@ -4,7 +4,7 @@ It decides which messages exist in each direction and what they carry. It refuse
 bytes (`codec`) and keys (`handshake`, `secure_channel`).
 """
 
-from typing import Final, Literal
+from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -19,6 +19,12 @@ PROTOCOL_MAX: Final = 2
 
 ProtocolVersion = Literal[1, 2]
 CredentialKind = Literal["bootstrap", "lease"]
+
+_NATURAL: Final = msgspec.Meta(ge=0)
+Natural: TypeAlias = Annotated[int, _NATURAL]
+Cursor: TypeAlias = Annotated[SourceSeq, _NATURAL]
+Epoch: TypeAlias = Annotated[RevocationEpoch, _NATURAL]
+"""Decoding refuses what is below zero; the strict reader has bounded it above."""
 
 
 class Binding(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,8 +52,8 @@ class Welcome(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_de
 
     selected_version: int
     connection_lease_id: LeaseId
-    connection_lease_expires_at_unix_ms: int
-    connection_lease_revocation_epoch: RevocationEpoch
+    connection_lease_expires_at_unix_ms: Natural
+    connection_lease_revocation_epoch: Epoch
     connection_lease_token: str | None = None
     """Only after a bootstrap. The endpoint moves it into a `Secret` at once."""
     connection_lease_expires_at: str | None = None
@@ -56,7 +62,7 @@ class Welcome(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_de
     lease_binding: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     max_frame_bytes: int | None = None
     max_batch_events: int | None = None
-    acked_source_seq: SourceSeq | None = None
+    acked_source_seq: Cursor | None = None
     pending_commands: tuple[WireCommand, ...] = ()
     warm_transition_version: int | None = None
     warm_transition: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
@@ -69,7 +75,7 @@ class Welcome(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_de
 class Ack(msgspec.Struct, frozen=True, rename="camel"):
     """Cumulative acknowledgement: every event with seq <= this is committed."""
 
-    acked_source_seq: SourceSeq
+    acked_source_seq: Cursor
 
 
 class Deliver(msgspec.Struct, frozen=True):
@@ -94,15 +100,15 @@ class CommandResultAck(
 class LeaseRenewed(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Answer to `lease_renew`; echoes the expiry that the request observed."""
 
-    previous_expires_at_unix_ms: int
-    connection_lease_expires_at_unix_ms: int
-    connection_lease_revocation_epoch: RevocationEpoch
+    previous_expires_at_unix_ms: Natural
+    connection_lease_expires_at_unix_ms: Natural
+    connection_lease_revocation_epoch: Epoch
 
 
 class Revoke(msgspec.Struct, frozen=True, rename="camel"):
     """Authority ends now; the epoch exceeds the welcome's. Source: prp-wire 10.1."""
 
-    revocation_epoch: RevocationEpoch
+    revocation_epoch: Epoch
 
 
 class Ping(msgspec.Struct, frozen=True):
@@ -162,16 +168,16 @@ class ResultMessage(msgspec.Struct, frozen=True):
 class LeaseRenew(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Asks for a later expiry; carries the values that the runner currently holds."""
 
-    connection_lease_expires_at_unix_ms: int
-    connection_lease_revocation_epoch: RevocationEpoch
+    connection_lease_expires_at_unix_ms: Natural
+    connection_lease_revocation_epoch: Epoch
 
 
 class Pong(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Answer to `ping`."""
 
     lifecycle: str
-    acked_source_seq: SourceSeq
-    outbox_bytes: int
+    acked_source_seq: Cursor
+    outbox_bytes: Natural
 
 
 class WarmTransitionActivated(msgspec.Struct, frozen=True, rename="camel"):
