@@ -6,7 +6,7 @@ It decides what a run can ask for. It refuses to know how a message is sealed or
 import msgspec
 
 from controller_mock.core.inputs import ConnectionHandle, RequestHandle
-from protocol.envelope import Binding, ControlMessage, CredentialKind
+from protocol.envelope import Binding, ControlMessage, CredentialKind, ProtocolVersion
 from protocol.errors import ErrorCode
 from protocol.handshake import SessionKeys
 from protocol.ids import CommandId, ControllerSeq, CredentialId, SourceSeq
@@ -133,7 +133,7 @@ class PutCredential(msgspec.Struct, frozen=True, kw_only=True):
     expires_at_unix_ms: int
     revocation_epoch: int
     lease_id: str | None = None
-    lease_version: int | None = None
+    lease_version: ProtocolVersion | None = None
     used: bool = False
     revoked: bool = False
     superseded: bool = False

@@ -5,7 +5,8 @@ It decides which facts are shown. It refuses to show what is not committed, and 
 
 import msgspec
 
-from controller_mock.core.state import Run
+from controller_mock.core.state import DurableRun, Run
+from protocol.commands import TERMINAL_COMMAND_TYPES
 from protocol.ids import Identity
 
 
@@ -30,7 +31,7 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     revocation_epoch: int
     revoked: bool
     ended_by: str | None
-    """Type of the terminal command that the runner completed last, unless it came back since."""
+    """Type of the newest settled command if that is a terminal one."""
     run_terminal_state: str | None
     integrity_fault: str | None
     malformed_frames: int
@@ -47,4 +48,38 @@ def view(committed: Run, staged: Run) -> RunView:
         committed: `driver.committed`, for everything that a store holds.
         staged: `driver.staged`, for the connection, which no store holds.
     """
-    raise NotImplementedError
+    durable, live = committed.durable, staged.live
+    session, lease, pong = live.session, durable.lease, live.last_pong
+    outstanding = durable.open_commands[0].command if durable.open_commands else None
+    return RunView(
+        identity=committed.config.identity,
+        runner_version=committed.config.runner_version,
+        runner_digest=committed.config.runner_digest,
+        acked_source_seq=durable.acked_source_seq,
+        last_controller_seq=durable.last_controller_seq,
+        open_commands=len(durable.open_commands),
+        outstanding_command_id=None if outstanding is None else outstanding.command_id,
+        outstanding_command_type=None if outstanding is None else outstanding.type,
+        connected=session is not None,
+        connection_number=None if session is None else session.number,
+        connection_count=durable.connection_count,
+        protocol_version=None if session is None else session.binding.version,
+        lease_id=None if lease is None else lease.lease_id,
+        lease_expires_at_unix_ms=None if lease is None else lease.expires_at_unix_ms,
+        revocation_epoch=durable.revocation_epoch,
+        revoked=durable.revocation_epoch > 0,
+        ended_by=_ended_by(durable),
+        run_terminal_state=durable.run_terminal_state,
+        integrity_fault=durable.integrity_fault,
+        malformed_frames=durable.malformed_frames,
+        replay_deliveries=durable.replay_deliveries,
+        runner_lifecycle=None if pong is None else pong.lifecycle,
+        runner_outbox_bytes=None if pong is None else pong.outbox_bytes,
+    )
+
+
+def _ended_by(durable: DurableRun) -> str | None:
+    newest = durable.settled[-1] if durable.settled else None
+    if newest is None or newest.type not in TERMINAL_COMMAND_TYPES:
+        return None
+    return newest.type
