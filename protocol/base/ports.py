@@ -43,6 +43,10 @@ class Filesystem(Protocol):
         """Create one directory with at most this mode."""
         ...
 
+    def remove_directory(self, path: str) -> None:
+        """Remove an empty directory."""
+        ...
+
     def open_directory(self, path: str) -> int:
         """Open a directory, following no symlink in the last part of the path."""
         ...

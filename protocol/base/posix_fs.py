@@ -37,6 +37,9 @@ class PosixFilesystem:
     def make_directory(self, path: str, mode: int) -> None:
         os.mkdir(path, mode)
 
+    def remove_directory(self, path: str) -> None:
+        os.rmdir(path)
+
     def open_directory(self, path: str) -> int:
         return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
 

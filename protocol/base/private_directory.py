@@ -89,7 +89,13 @@ def _make(fs: Filesystem, path: str) -> None:
         # If another process starts here as well, the lock decides which of them stays.
         with contextlib.suppress(FileExistsError):
             fs.make_directory(path, DIRECTORY_MODE)
-        _sync_name(fs, path, created=True)
+        try:
+            _sync_name(fs, path, created=True)
+        except (OSError, PrpError):
+            # The next start must make it again: a second sync of this name could be a lie.
+            with contextlib.suppress(OSError):
+                fs.remove_directory(path)
+            raise
 
 
 def _exists(fs: Filesystem, path: str) -> bool:

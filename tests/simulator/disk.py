@@ -1,0 +1,224 @@
+"""A disk that forgets what was not synchronised (faults.md 5.4).
+
+It decides what a power loss leaves of files and directories. It refuses to know which
+process did what: `disk_process` is the port through which one process sees this disk.
+
+    file       stable bytes   + pieces written and not synchronised, one per 4 KiB block
+    directory  stable entries + operations not synchronised, in order
+"""
+
+import enum
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from tests.simulator.choices import Choices, Tape
+
+BLOCK_BYTES = 4096
+ROOT = 1
+
+
+class Mode(enum.Enum):
+    """How much a power loss may reorder the operations on a directory."""
+
+    STRICT = "strict"
+    """Any of the operations may be missing; each one is whole."""
+    EXT4_LIKE = "ext4-like"
+    """The last ones may be missing; a file's own sync keeps its first name."""
+
+
+@dataclass
+class File:
+    """Bytes as every process sees them, and as a power loss would find them."""
+
+    mode: int
+    uid: int
+    data: bytearray = field(default_factory=bytearray)
+    stable: bytes = b""
+    pieces: list[tuple[int, bytes]] = field(default_factory=list)
+
+
+@dataclass
+class Operation:
+    """One change of a directory: a name taken away, a name given, or both at once."""
+
+    number: int
+    removed: str | None = None
+    added: str | None = None
+    is_first_name: bool = False
+
+
+@dataclass
+class Directory:
+    """Entries as every process sees them, and as a power loss would find them."""
+
+    mode: int
+    uid: int
+    entries: dict[str, int] = field(default_factory=dict)
+    stable: dict[str, int] = field(default_factory=dict)
+    operations: list[Operation] = field(default_factory=list)
+
+
+@dataclass
+class Symlink:
+    """A name for another path."""
+
+    target: str
+    mode: int = 0o777
+    uid: int = 0
+
+
+Inode = File | Directory | Symlink
+
+
+class Disk:
+    """All inodes of one machine; it outlives every process on it."""
+
+    def __init__(self, mode: Mode = Mode.STRICT, *, uid: int = 1000) -> None:
+        self.mode = mode
+        self.uid = uid
+        self.is_read_only = False
+        self.violations: list[str] = []
+        """What a process did that no correct one does; checks print and reject it."""
+        self.inodes: dict[int, Inode] = {ROOT: Directory(0o755, uid)}
+        self.opened: Counter[int] = Counter()
+        """How often each inode is open in a living process."""
+        self._next_number = ROOT + 1
+
+    def add(self, inode: Inode) -> int:
+        """Give an inode its number; it has no name yet."""
+        number = self._next_number
+        self._next_number += 1
+        self.inodes[number] = inode
+        return number
+
+    def directory(self, number: int) -> Directory:
+        inode = self.inodes[number]
+        assert isinstance(inode, Directory)
+        return inode
+
+    def link_count(self, number: int) -> int:
+        return sum(
+            other == number
+            for inode in self.inodes.values()
+            if isinstance(inode, Directory)
+            for other in inode.entries.values()
+        )
+
+    def change(self, number: int, operation: Operation) -> None:
+        """Let an operation on a directory be seen; a power loss may still take it back."""
+        directory = self.directory(number)
+        _apply(operation, directory.entries)
+        directory.operations.append(operation)
+
+    def write(self, file: File, offset: int, data: bytes) -> None:
+        """Let written bytes be seen; a power loss may still tear them at block edges."""
+        assert offset <= len(file.data), "a file with a hole is not modelled"
+        file.data[offset : offset + len(data)] = data
+        for start, piece in _pieces(offset, data):
+            file.pieces.append((start, piece))
+
+    def sync(self, number: int) -> None:
+        """Make what is not synchronised of an inode stable; what counts as written is not seen."""
+        inode = self.inodes[number]
+        if isinstance(inode, File):
+            inode.stable = self._bytes_after_loss(inode, Tape())
+            inode.pieces.clear()
+            if self.mode is Mode.EXT4_LIKE:
+                self._keep_first_name(number)
+        elif isinstance(inode, Directory):
+            inode.stable = self._entries_after_loss(inode, Tape())
+            inode.operations.clear()
+            self._forget_nameless()
+
+    def fail_sync(self, number: int, choices: Choices) -> None:
+        """Fail a sync: its data may be kept, torn or lost, and now counts as written.
+
+        So a second sync will report success and keep nothing more.
+        """
+        inode = self.inodes[number]
+        if isinstance(inode, File):
+            inode.stable = self._bytes_after_loss(inode, choices)
+            inode.pieces.clear()
+        elif isinstance(inode, Directory):
+            inode.stable = self._entries_after_loss(inode, choices)
+            inode.operations.clear()
+
+    def lose_power(self, choices: Choices) -> None:
+        """Keep what is stable, and of the rest what ``choices`` leaves."""
+        self.is_read_only = False
+        self.opened.clear()
+        for inode in self.inodes.values():
+            if isinstance(inode, Directory):
+                inode.stable = self._entries_after_loss(inode, choices)
+                inode.entries = dict(inode.stable)
+                inode.operations.clear()
+        self._forget_nameless()
+        for inode in self.inodes.values():
+            if isinstance(inode, File):
+                inode.stable = self._bytes_after_loss(inode, choices)
+                inode.data = bytearray(inode.stable)
+                inode.pieces.clear()
+
+    def _entries_after_loss(self, directory: Directory, choices: Choices) -> dict[str, int]:
+        entries = dict(directory.stable)
+        operations = directory.operations
+        if self.mode is Mode.EXT4_LIKE:
+            lost = choices.choose("operations_lost", len(operations) + 1)
+            operations = operations[: len(operations) - lost]
+        for operation in operations:
+            if self.mode is Mode.EXT4_LIKE or choices.choose("operation_lost", 2) == 0:
+                _apply(operation, entries)
+        return entries
+
+    def _bytes_after_loss(self, file: File, choices: Choices) -> bytes:
+        if not file.pieces:
+            return file.stable
+        old, new = len(file.stable), len(file.data)
+        edges = range((old // BLOCK_BYTES + 1) * BLOCK_BYTES, new, BLOCK_BYTES)
+        lengths = sorted({old, new, *edges}, reverse=True)
+        length = lengths[choices.choose("length", len(lengths))]
+        # Blocks that were allocated and never reached the disk read as zeros.
+        after = bytearray(file.stable[:length].ljust(length, b"\0"))
+        for start, piece in file.pieces:
+            if start < length and choices.choose("block_lost", 2) == 0:
+                kept = piece[: length - start]
+                after[start : start + len(kept)] = kept
+        return bytes(after)
+
+    def _keep_first_name(self, number: int) -> None:
+        """A journal keeps order: what was done to the directory before is kept as well."""
+        for directory in self.inodes.values():
+            if not isinstance(directory, Directory):
+                continue
+            for place, operation in enumerate(directory.operations):
+                if operation.number == number and operation.is_first_name:
+                    for kept in directory.operations[: place + 1]:
+                        _apply(kept, directory.stable)
+                    del directory.operations[: place + 1]
+                    break
+
+    def _forget_nameless(self) -> None:
+        named = {ROOT, *(+self.opened)}
+        for inode in self.inodes.values():
+            if isinstance(inode, Directory):
+                named.update(inode.entries.values(), inode.stable.values())
+                named.update(operation.number for operation in inode.operations)
+        for number in [number for number in self.inodes if number not in named]:
+            del self.inodes[number]
+
+
+def _apply(operation: Operation, entries: dict[str, int]) -> None:
+    if operation.removed is not None and entries.get(operation.removed) == operation.number:
+        del entries[operation.removed]
+    if operation.added is not None:
+        entries[operation.added] = operation.number
+
+
+def _pieces(offset: int, data: bytes) -> Iterator[tuple[int, bytes]]:
+    done = 0
+    while done < len(data):
+        start = offset + done
+        count = min(len(data) - done, BLOCK_BYTES - start % BLOCK_BYTES)
+        yield start, bytes(data[done : done + count])
+        done += count

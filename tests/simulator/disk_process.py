@@ -1,0 +1,313 @@
+"""The `Filesystem` port of one process on a simulated disk, with a fault at any call.
+
+It decides what a fault does to a call and what a process loses when it dies. It refuses
+to know when a fault happens: a nemesis is asked at every call.
+"""
+
+import errno
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from protocol.base.ports import FileStatus
+from tests.simulator.choices import Choices, Tape
+from tests.simulator.disk import ROOT, Directory, Disk, File, Operation, Symlink
+
+SYMLINKS_FOLLOWED_MAX = 8
+
+ResultT = TypeVar("ResultT")
+
+
+class Died(BaseException):
+    """The process is gone. No `except OSError` sees it, and no call of it does anything."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call on the port: the how-manieth of this process, its name, what it is about."""
+
+    index: int
+    name: str
+    subject: str
+
+
+@dataclass(frozen=True)
+class Refuse:
+    """The call fails; a failed sync also forgets what it should have kept."""
+
+    errno: int
+
+
+@dataclass(frozen=True)
+class Shorten:
+    """A read or write does at most this many bytes."""
+
+    count: int
+
+
+@dataclass(frozen=True)
+class Lie:
+    """A sync reports success and does nothing."""
+
+
+@dataclass(frozen=True)
+class TurnReadOnly:
+    """From this call on every change fails."""
+
+
+@dataclass(frozen=True)
+class Die:
+    """The process ends before or after the call takes effect."""
+
+    is_after: bool
+
+
+Fault = Refuse | Shorten | Lie | TurnReadOnly | Die
+Nemesis = Callable[[Call], Fault | None]
+
+
+@dataclass
+class _Open:
+    number: int
+    subject: str
+    is_writable: bool = False
+    offset: int = 0
+    has_failed_sync: bool = False
+
+
+class DiskProcess:
+    """One process's view of a disk. ``calls`` records what it asked for."""
+
+    def __init__(
+        self, disk: Disk, nemesis: Nemesis | None = None, choices: Choices | None = None
+    ) -> None:
+        self.disk = disk
+        self._nemesis = nemesis
+        self._choices = choices or Tape()
+        self._is_dead = False
+        self._open: dict[int, _Open] = {}
+        self._next_descriptor = 3
+        self._dies_after = False
+        self.calls: list[Call] = []
+
+    @property
+    def open_subjects(self) -> list[str]:
+        """What is still open, for checks on leaked descriptors."""
+        return [handle.subject for handle in self._open.values()]
+
+    def effective_uid(self) -> int:
+        return self.disk.uid
+
+    def lstat(self, path: str) -> FileStatus:
+        self._enter("lstat", path)
+        return self._left(self._status(self._resolve(path)))
+
+    def make_directory(self, path: str, mode: int) -> None:
+        self._enter("make_directory", path, changes=True)
+        parent, name = self._split(path)
+        if name in self.disk.directory(parent).entries:
+            raise _error(errno.EEXIST)
+        number = self.disk.add(Directory(mode, self.disk.uid))
+        self.disk.change(parent, Operation(number, added=name, is_first_name=True))
+        self._left(None)
+
+    def remove_directory(self, path: str) -> None:
+        self._enter("remove_directory", path, changes=True)
+        parent, name = self._split(path)
+        number = self._resolve(path)
+        if self.disk.directory(number).entries:
+            raise _error(errno.ENOTEMPTY)
+        self.disk.change(parent, Operation(number, removed=name))
+        self._left(None)
+
+    def open_directory(self, path: str) -> int:
+        self._enter("open_directory", path)
+        number = self._resolve(path)
+        if isinstance(self.disk.inodes[number], Symlink):
+            raise _error(errno.ELOOP)
+        if not isinstance(self.disk.inodes[number], Directory):
+            raise _error(errno.ENOTDIR)
+        return self._left(self._opened(_Open(number, path)))
+
+    def list_directory(self, directory: int, names_max: int) -> list[str]:
+        self._enter("list_directory", self._handle(directory).subject)
+        return self._left(list(self._entries(directory))[:names_max])
+
+    def fstat(self, descriptor: int) -> FileStatus:
+        handle = self._handle(descriptor)
+        self._enter("fstat", handle.subject)
+        return self._left(self._status(handle.number))
+
+    def change_mode(self, descriptor: int, mode: int) -> None:
+        handle = self._handle(descriptor)
+        self._enter("change_mode", handle.subject, changes=True)
+        self.disk.inodes[handle.number].mode = mode
+        self._left(None)
+
+    def create_exclusive(self, directory: int, name: str, mode: int) -> int:
+        self._enter("create_exclusive", name, changes=True)
+        if name in self._entries(directory):
+            raise _error(errno.EEXIST)
+        number = self.disk.add(File(mode, self.disk.uid))
+        operation = Operation(number, added=name, is_first_name=True)
+        self.disk.change(self._handle(directory).number, operation)
+        return self._left(self._opened(_Open(number, name, is_writable=True)))
+
+    def open_read(self, directory: int, name: str) -> int:
+        self._enter("open_read", name)
+        number = self._entries(directory).get(name)
+        if number is None:
+            raise _error(errno.ENOENT)
+        if isinstance(self.disk.inodes[number], Symlink):
+            raise _error(errno.ELOOP)
+        return self._left(self._opened(_Open(number, name)))
+
+    def read(self, descriptor: int, size_max: int) -> bytes:
+        handle = self._handle(descriptor)
+        fault = self._enter("read", handle.subject)
+        inode = self.disk.inodes[handle.number]
+        if not isinstance(inode, File):
+            raise _error(errno.EISDIR)
+        count = min(size_max, fault.count) if isinstance(fault, Shorten) else size_max
+        data = bytes(inode.data[handle.offset : handle.offset + count])
+        handle.offset += len(data)
+        return self._left(data)
+
+    def write(self, descriptor: int, data: bytes | memoryview) -> int:
+        handle = self._handle(descriptor)
+        fault = self._enter("write", handle.subject, changes=True)
+        inode = self.disk.inodes[handle.number]
+        if not handle.is_writable or not isinstance(inode, File):
+            raise _error(errno.EBADF)
+        count = min(len(data), fault.count) if isinstance(fault, Shorten) else len(data)
+        self.disk.write(inode, handle.offset, bytes(data[:count]))
+        handle.offset += count
+        return self._left(count)
+
+    def sync(self, descriptor: int) -> None:
+        handle = self._handle(descriptor)
+        if handle.has_failed_sync:
+            self.disk.violations.append(f"I7 {handle.subject} synchronised again after a failure")
+        try:
+            fault = self._enter("sync", handle.subject)
+        except OSError:
+            handle.has_failed_sync = True
+            self.disk.fail_sync(handle.number, self._choices)
+            raise
+        if not isinstance(fault, Lie):
+            self.disk.sync(handle.number)
+        self._left(None)
+
+    def close(self, descriptor: int) -> None:
+        handle = self._handle(descriptor)
+        try:
+            self._enter("close", handle.subject)
+        finally:
+            del self._open[descriptor]
+            self.disk.opened[handle.number] -= 1
+        self._left(None)
+
+    def rename(self, directory: int, source: str, target: str) -> None:
+        self._enter("rename", target, changes=True)
+        number = self._entries(directory).get(source)
+        if number is None:
+            raise _error(errno.ENOENT)
+        operation = Operation(number, removed=source, added=target)
+        self.disk.change(self._handle(directory).number, operation)
+        self._left(None)
+
+    def unlink(self, directory: int, name: str) -> None:
+        self._enter("unlink", name, changes=True)
+        number = self._entries(directory).get(name)
+        if number is None:
+            raise _error(errno.ENOENT)
+        self.disk.change(self._handle(directory).number, Operation(number, removed=name))
+        self._left(None)
+
+    def _enter(self, name: str, subject: str, *, changes: bool = False) -> Fault | None:
+        """Count the call and let the nemesis strike before it takes effect."""
+        if self._is_dead:
+            raise Died
+        call = Call(len(self.calls), name, subject)
+        self.calls.append(call)
+        fault = self._nemesis(call) if self._nemesis else None
+        if isinstance(fault, TurnReadOnly):
+            self.disk.is_read_only = True
+        if isinstance(fault, Die) and not fault.is_after:
+            self._die()
+        self._dies_after = isinstance(fault, Die)
+        if isinstance(fault, Refuse):
+            raise _error(fault.errno)
+        if changes and self.disk.is_read_only:
+            raise _error(errno.EROFS)
+        return fault
+
+    def _left(self, result: ResultT) -> ResultT:
+        if self._dies_after:
+            self._die()
+        return result
+
+    def _die(self) -> None:
+        self._is_dead = True
+        self.disk.opened.subtract(handle.number for handle in self._open.values())
+        raise Died
+
+    def _handle(self, descriptor: int) -> _Open:
+        if self._is_dead:
+            raise Died
+        if descriptor not in self._open:
+            raise _error(errno.EBADF)
+        return self._open[descriptor]
+
+    def _opened(self, handle: _Open) -> int:
+        descriptor = self._next_descriptor
+        self._next_descriptor += 1
+        self._open[descriptor] = handle
+        self.disk.opened[handle.number] += 1
+        return descriptor
+
+    def _entries(self, directory: int) -> dict[str, int]:
+        return self.disk.directory(self._handle(directory).number).entries
+
+    def _status(self, number: int) -> FileStatus:
+        inode = self.disk.inodes[number]
+        return FileStatus(
+            is_directory=isinstance(inode, Directory),
+            is_regular=isinstance(inode, File),
+            is_symlink=isinstance(inode, Symlink),
+            mode=inode.mode,
+            owner_uid=inode.uid,
+            link_count=self.disk.link_count(number),
+            size_bytes=len(inode.data) if isinstance(inode, File) else 0,
+        )
+
+    def _split(self, path: str) -> tuple[int, str]:
+        head, _, name = path.rpartition("/")
+        number = self._follow(self._resolve(head or "/"))
+        if not isinstance(self.disk.inodes[number], Directory):
+            raise _error(errno.ENOTDIR)
+        return number, name
+
+    def _resolve(self, path: str) -> int:
+        """Return the inode under an absolute path, not following a symlink in its last part."""
+        if path.strip("/") == "":
+            return ROOT
+        parent, name = self._split(path)
+        number = self.disk.directory(parent).entries.get(name)
+        if number is None:
+            raise _error(errno.ENOENT)
+        return number
+
+    def _follow(self, number: int) -> int:
+        for _ in range(SYMLINKS_FOLLOWED_MAX):
+            inode = self.disk.inodes[number]
+            if not isinstance(inode, Symlink):
+                return number
+            number = self._resolve(inode.target)
+        raise _error(errno.ELOOP)
+
+
+def _error(number: int) -> OSError:
+    # The constructor picks the subclass, e.g. FileNotFoundError, as the kernel's answer does.
+    return OSError(number, os.strerror(number))
