@@ -120,6 +120,8 @@ class Lock:
     def release(self) -> None:
         """Give the directory up; the lock file stays."""
         if self._descriptor is not None:
+            # A child between its fork and its exec may still share the descriptor.
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
             os.close(self._descriptor)
             self._descriptor = None
 
@@ -149,6 +151,8 @@ def lock_directory(path: str, name: str = LOCK_FILE_NAME) -> Lock:
             os.close(directory)
     except OSError as error:
         raise _unsafe(name, error.strerror or "cannot be opened") from error
+    except ValueError as error:
+        raise _unsafe(name, "its path is not one that a file can have") from error
 
 
 def _lock_in(directory: int, name: str) -> int:

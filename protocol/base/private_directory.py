@@ -39,6 +39,8 @@ def open_private_directory(fs: Filesystem, path: str) -> int:
         descriptor = fs.open_directory(path)
     except OSError as error:
         raise unsafe(reason_of(error)) from error
+    except ValueError as error:
+        raise unsafe("its name is not one that a path can have") from error
     try:
         _tighten(fs, descriptor)
     except PrpError:
