@@ -83,6 +83,9 @@ class Driver(Generic[RevisedT, StimulusT, ActionT, WriteT]):
     def feed(self, stimulus: StimulusT, now: Now) -> None:
         """Apply one input to the staged state and hold the actions it asks for."""
         transition = self._step(self._staged, stimulus, now)
+        risen = transition.state.revision - self._staged.revision
+        assert risen >= 0, "a revision never goes back"
+        assert risen > 0 or not transition.writes, "what is to be written is a durable change"
         self._staged = transition.state
         self._unwritten.extend(transition.writes)
         for gated in transition.actions:
