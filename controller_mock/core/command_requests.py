@@ -50,9 +50,7 @@ def wire_command(durable: DurableRun, stimulus: CommandRequested, now: Now) -> W
     command_id = _numbered(seq) if stimulus.command_id is None else stimulus.command_id
     command = WireCommand(
         schema=COMMAND_SCHEMA_V2 if stimulus.type in COMMAND_TYPES_V2_ONLY else COMMAND_SCHEMA_V1,
-        command_id=CommandId(
-            _numbered(seq) if stimulus.command_id is None else stimulus.command_id
-        ),
+        command_id=CommandId(command_id),
         controller_seq=seq,
         type=stimulus.type,
         issued_at=rfc3339_ms(now.unix_ms),

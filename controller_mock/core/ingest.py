@@ -5,7 +5,7 @@ its sequence, its digest and the state that ends a run: `protocol.codec` has che
 schema, identity and content digests.
 """
 
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -43,7 +43,7 @@ MALFORMED: Final = frozenset(
 
 
 class _Terminal(msgspec.Struct, frozen=True, rename="camel"):
-    run_terminal_state: str | None = None
+    run_terminal_state: Literal["succeeded", "failed", "cancelled"] | None = None
 
 
 _TERMINAL: Final = msgspec.json.Decoder(_Terminal)
