@@ -1,0 +1,33 @@
+"""Where the command line keeps a controller's data.
+
+It decides the default place and the names inside. It refuses to know what the files hold.
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from protocol.ids import RunId
+
+STORE_NAME: Final = "controller.sqlite"
+RUNNERS_NAME: Final = "runners"
+
+
+def default_directory(environment: Mapping[str, str]) -> Path:
+    """Return $XDG_STATE_HOME/runnerd, or ~/.local/state/runnerd."""
+    configured = environment.get("XDG_STATE_HOME", "")
+    # A relative path there must be ignored. Source: XDG Base Directory specification.
+    base = Path(configured) if os.path.isabs(configured) else Path.home() / ".local" / "state"
+    return base / "runnerd"
+
+
+def runner_directory(data: Path, run_id: RunId) -> Path:
+    """Return the state directory of a run's runner."""
+    return data / RUNNERS_NAME / run_id
+
+
+def make_private(directory: Path) -> None:
+    """Create a directory that only this user can enter, with its parents."""
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    directory.mkdir(mode=0o700, exist_ok=True)
