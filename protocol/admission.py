@@ -42,15 +42,16 @@ def admit(
     """
     if len(body) > BODY_BYTES_MAX:
         raise PrpError(too_large, f"{len(body)} bytes are more than fits a sealed frame")
-    enclosed = b"".join(
-        (b"[" * around.depth, b"0," * (around.nodes - around.depth), body, b"]" * around.depth)
-    )
+    beside = around.nodes - around.depth
+    enclosed = b"".join((b"[" * around.depth, b"0," * beside, body, b"]" * around.depth))
     try:
         value = parse_strict(enclosed)
     except PrpError as error:
         code = too_large if error.code is ErrorCode.MESSAGE_TOO_LARGE else invalid
         raise PrpError(code, error.message) from None
-    for _ in range(around.depth):
-        assert isinstance(value, list), "the body was enclosed in arrays"
+    for size in (*[1] * (around.depth - 1), beside + 1):
+        # Undecoded text could close an array and open another one.
+        if not isinstance(value, list) or len(value) != size:
+            raise PrpError(invalid, "the body is not one JSON value")
         value = value[-1]
     return value
