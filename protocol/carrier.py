@@ -5,6 +5,7 @@ sockets, timers and what a text says. After `Failed` nothing more comes out but 
 refusal: the transport is to be dropped, and no close frame is sent (prp-wire 1).
 """
 
+import abc
 import logging
 from typing import Final
 
@@ -57,7 +58,7 @@ class Failed(msgspec.Struct, frozen=True):
 CarrierEvent = Opened | TextReceived | PongReceived | Failed
 
 
-class _Carrier:
+class _Carrier(abc.ABC):
     """What both ends share: a head first, then frames, until one fails."""
 
     def __init__(self, side: Side, max_frame_bytes: int) -> None:
@@ -108,8 +109,9 @@ class _Carrier:
             waiting += self._frames.data_to_send()
         return waiting
 
+    @abc.abstractmethod
     def _judge(self, head: bytes, behind: bytes) -> list[CarrierEvent]:
-        raise NotImplementedError
+        """Judge the peer's head, and take in what came behind it."""
 
     def _refuse(self, refused: Refused) -> Failed:
         return self._fail(ErrorCode.UPGRADE_REFUSED)

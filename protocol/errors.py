@@ -41,7 +41,7 @@ class ExitStatus(enum.IntEnum):
     INTERNAL = 70
     """A fault of ours. The state file is whole."""
     CANNOT_CREATE = 73
-    """The state directory is not usable: wrong mode, owner or kind, or locked by another process."""
+    """The state directory is not usable: wrong mode, owner or kind, or another process has it."""
     IO = 74
     """The disk refused a read or a write; the state on disk is whole."""
     RESUMABLE = 75

@@ -63,7 +63,7 @@ def _event_shape(schema: str, version: EventVersion, types: frozenset[str], turn
             "sourceInstanceId": event_id,
             "sourceKind": choice("runner control_plane"),
             "runId": event_id,
-            "eventType": one_of(*types),
+            "eventType": one_of(*sorted(types)),
             "priority": one_of(0, 1, 2),
             "emittedAt": timestamp,
             "payload": an_object,
