@@ -14,9 +14,9 @@ from protocol.errors import ErrorCode
 from protocol.ids import ConnectionId, Generation, LeaseId, SourceSeq
 from protocol.secrets import Secret
 
-StopIntent = Literal["interrupt", "cancel", "stop", "authority"]
-"""Why a harness is stopped: by command (interrupt, cancel), for the runner's own stop, or
-because authority ended (lease, grace, revocation)."""
+StopIntent = Literal["interrupt", "cancel", "stop", "authority", "overflow"]
+"""Why a harness is stopped: by command (interrupt, cancel), for the runner's own stop, because
+authority ended (lease, grace, revocation), or because its output has no room (R17)."""
 
 
 class Dial(msgspec.Struct, frozen=True, kw_only=True):

@@ -69,13 +69,23 @@ class ControlReceived(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OrphanSettled(msgspec.Struct, frozen=True):
-    """At start, the harness of an earlier runner process was looked for and dealt with.
+    """The harness of an earlier runner process was looked for and dealt with.
 
     ``gone``: proven absent. ``ended``: found, killed and proven absent. ``survived``: neither.
     """
 
     generation: Generation
     outcome: Literal["gone", "ended", "survived"]
+
+
+class Started(msgspec.Struct, frozen=True):
+    """The first input of every process.
+
+    ``orphan`` is what became of the harness that the stored state names as live; None if it
+    names none.
+    """
+
+    orphan: OrphanSettled | None = None
 
 
 class HarnessSpawned(msgspec.Struct, frozen=True):
@@ -135,11 +145,11 @@ class TimePassed(msgspec.Struct, frozen=True):
 
 
 Input = (
-    Connected
+    Started
+    | Connected
     | ConnectFailed
     | ConnectionLost
     | ControlReceived
-    | OrphanSettled
     | HarnessSpawned
     | HarnessStartFailed
     | HarnessOutput

@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from protocol.base.clock import MonoMs, UnixMs
+from protocol.base.clock import MonoMs, Now
 from protocol.base.revision import Revision
 from protocol.commands import CommandResult
 from protocol.envelope import Binding
@@ -57,6 +57,7 @@ class OutboxEntry(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fi
 
     source_seq: SourceSeq
     priority: Priority
+    event_type: str
     body: msgspec.Raw
 
 
@@ -93,6 +94,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unk
     lines: int = 0
     output_bytes: int = 0
     intent: StopIntent | None = None
+    """Why it is to end, once that is decided; what happens after does not change it."""
 
 
 class TerminalDelivery(
@@ -112,8 +114,6 @@ class Durable(
     identity: Identity
     state_id: str
     """32 random hex digits drawn when the state was created; part of every launch mark."""
-    max_outbox_bytes: int
-    p0_reserve_bytes: int
     lifecycle: Lifecycle = Lifecycle.CONNECTING
     next_source_seq: SourceSeq = SourceSeq(1)
     acked_source_seq: SourceSeq = SourceSeq(0)
@@ -135,6 +135,7 @@ class Durable(
     harness_survived: bool = False
     terminal_delivery: TerminalDelivery | None = None
     recoverable_failure: str | None = None
+    unrecoverable_outcome: str | None = None
     diagnostics: tuple[str, ...] = ()
 
 
@@ -163,6 +164,8 @@ class Connection(msgspec.Struct, frozen=True, kw_only=True):
     binding: Binding
     sent_through: SourceSeq
     """Every stored event with seq <= this has been ordered to be sent on this connection."""
+    closing: ErrorCode | None = None
+    """Set when we refused the peer: nothing more is applied or sent until it is gone."""
     made_progress: bool = False
     """A message after the welcome was applied: the next reconnect need not back off."""
 
@@ -183,20 +186,27 @@ class Live(msgspec.Struct, frozen=True, kw_only=True):
 
     connection: Connection | None = None
     lease: Lease | None = None
+    has_connected: bool = False
+    """True once this process was welcomed: from then on the ticket is spent."""
     dialing: bool = False
     dial_attempts: int = 0
+    jitter: int = 0
     dial_at_mono_ms: MonoMs = MonoMs(0)
+    is_new: bool = False
+    """True if no state was found: this process created it."""
     started_mono_ms: MonoMs = MonoMs(0)
     disconnected_at_mono_ms: MonoMs | None = None
     """When the last authenticated connection ended; None before the first and while connected."""
+    outbox_bytes: int = 0
+    """Bytes that the outbox will cost on the wire before sealing: bodies and envelopes."""
     storage_failing_since_mono_ms: MonoMs | None = None
     storage_retry_at_mono_ms: MonoMs | None = None
     harness_started: Generation = Generation(0)
-    """Orders for the newest generation that have been given; reset when they may be lost."""
+    """Newest generation for which each order was given; reset when an order may be lost."""
     harness_released: Generation = Generation(0)
     harness_reading: bool = False
     harness_stopped: Generation = Generation(0)
-    forgotten: Generation = Generation(0)
+    harness_forgotten: Generation = Generation(0)
     ending: Ending | None = None
     exit_ordered: bool = False
 
@@ -215,5 +225,4 @@ class Boot(msgspec.Struct, frozen=True, kw_only=True):
 
     state_id: str
     jitter_seed: int
-    unix_ms: UnixMs
-    mono_ms: MonoMs
+    now: Now

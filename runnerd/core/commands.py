@@ -1,0 +1,297 @@
+"""What each command does to the runner's state: one function a type, all short (R13).
+
+It decides admission and effect. It refuses to know repeats and order: `command_journal`
+answers those before. All effects but `turn.start`'s live in the state file alone, so they
+and their result are one revision and are never indeterminate (R1).
+"""
+
+from collections.abc import Callable
+from typing import Final, Literal
+
+import msgspec
+
+from protocol.base.clock import Now
+from protocol.base.revision import Transition
+from protocol.canonical_json import JsonValue, parse_strict
+from protocol.commands import TERMINAL_COMMAND_TYPES, CommandResult, WireCommand
+from protocol.errors import ErrorCode
+from protocol.limits import (
+    PROVIDER_ARGUMENT_BYTES_MAX,
+    PROVIDER_ARGUMENTS_MAX,
+    PROVIDER_ENV_NAMES_MAX,
+    SHUTDOWN_TIMEOUT_MS,
+    TURN_END_ROOM_BYTES,
+)
+from runnerd.core import command_journal, ending, turns
+from runnerd.core.command_journal import refusal, result_of
+from runnerd.core.outbox import Draft, produce, soft_room
+from runnerd.core.state import Lifecycle, Provider, Runner, TerminalDelivery
+from runnerd.core.transition import Step, advance
+
+Effect = Callable[[Runner, WireCommand, Now], "Runner | ErrorCode | Refused"]
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """A refusal that needs words beside its code."""
+
+    code: ErrorCode
+    message: str
+
+
+def on_command(runner: Runner, command: WireCommand, now: Now) -> Step:
+    """Answer a delivered command, executing it if it is new and admitted.
+
+    Returns:
+        What `command_journal.known_answer` says for one that is not new. Otherwise the
+        journal with the command and, unless its effect is outside the state file, its
+        result; events follow the result on the wire.
+
+    Source: durable-recovery, "Command delivery and effects".
+    """
+    answer = command_journal.known_answer(runner, command)
+    if answer is not None:
+        return answer
+    code = _not_admitted(runner, command)
+    if code is not None:
+        return _settle(runner, command, refusal(command, code))
+    effect = _EFFECTS.get(command.type)
+    if effect is None:
+        return _settle(runner, command, refusal(command, ErrorCode.COMMAND_UNSUPPORTED))
+    outcome = effect(runner, command, now)
+    if isinstance(outcome, Refused):
+        return _settle(runner, command, refusal(command, outcome.code, outcome.message))
+    if isinstance(outcome, ErrorCode):
+        return _settle(runner, command, refusal(command, outcome))
+    if outcome.durable.lifecycle is Lifecycle.UNRECOVERABLE:
+        return _settle(
+            advance(
+                runner,
+                lifecycle=Lifecycle.UNRECOVERABLE,
+                unrecoverable_outcome=outcome.durable.unrecoverable_outcome,
+            ),
+            command,
+            result_of(command, "failed", 0, {"code": ErrorCode.P0_STORAGE_EXHAUSTED.value}),
+        )
+    if command.type == "turn.start":
+        return Transition(command_journal.journal(outcome, command, None))
+    return _settle(outcome, command, result_of(command, "completed", 1, _facts(outcome)))
+
+
+def _settle(runner: Runner, command: WireCommand, result: CommandResult) -> Step:
+    return command_journal.send(command_journal.journal(runner, command, result), result)
+
+
+def _not_admitted(runner: Runner, command: WireCommand) -> ErrorCode | None:
+    """Return why this lifecycle admits no such command (I17), or None."""
+    durable = runner.durable
+    if durable.lifecycle is Lifecycle.REVOKED:
+        return ErrorCode.RUNNER_REVOKED
+    if command.type in TERMINAL_COMMAND_TYPES:
+        return None
+    if durable.terminal_delivery is not None or runner.live.ending is not None:
+        return ErrorCode.RUNNER_DRAINING
+    if durable.lifecycle is Lifecycle.UNRECOVERABLE:
+        return ErrorCode.RUNNER_UNRECOVERABLE
+    return None
+
+
+def _facts(runner: Runner) -> dict[str, JsonValue]:
+    durable = runner.durable
+    return {
+        "lifecycle": durable.lifecycle.value,
+        "sessionOpen": durable.session_open,
+        "turnActive": durable.turn is not None,
+        "turnsStarted": durable.turns_started,
+        "linesAccepted": durable.lines_accepted,
+        "runTerminal": durable.run_terminal,
+    }
+
+
+# --- run and session ---------------------------------------------------------------------
+
+
+def _run_prepare(runner: Runner, command: WireCommand, now: Now) -> Runner | ErrorCode | Refused:
+    durable = runner.durable
+    if durable.run_terminal:
+        return ErrorCode.RUN_TERMINAL
+    if durable.turn is not None:
+        return ErrorCode.TURN_ACTIVE
+    provider = read_provider(command.payload)
+    if isinstance(provider, Refused):
+        return provider
+    drafts = (Draft("workspace.ready", 1, {"cwd": provider.cwd, "providerKind": provider.kind}),)
+    return _with_events(advance(runner, provider=provider), drafts, now)
+
+
+def _run_attach(runner: Runner, command: WireCommand, now: Now) -> Runner | ErrorCode | Refused:
+    payload = parse_strict(bytes(command.payload))
+    assert isinstance(payload, dict), "validate_command has seen an object"
+    if "paperclipNextAuthority" in payload:
+        return Refused(
+            ErrorCode.AUTHORITY_CHANGE_UNSUPPORTED,
+            "this runner keeps its run; start another runner for the next one",
+        )
+    return _run_prepare(runner, command, now)
+
+
+def _session_open(runner: Runner, command: WireCommand, now: Now) -> Runner | ErrorCode:
+    durable = runner.durable
+    if durable.run_terminal:
+        return ErrorCode.RUN_TERMINAL
+    if durable.provider is None:
+        return ErrorCode.PROVIDER_NOT_PREPARED
+    if durable.session_open:
+        return runner
+    resumed = durable.turns_started > 0
+    draft = Draft("session.resumed" if resumed else "session.started", 0, {"resumed": resumed})
+    return produce(advance(runner, session_open=True), (draft,), now)
+
+
+def _session_close(runner: Runner, command: WireCommand, now: Now) -> Runner | ErrorCode:
+    if runner.durable.turn is not None:
+        return ErrorCode.TURN_ACTIVE
+    if not runner.durable.session_open:
+        return ErrorCode.SESSION_NOT_OPEN
+    return produce(advance(runner, session_open=False), (Draft("session.closed", 0, {}),), now)
+
+
+def _session_snapshot(runner: Runner, command: WireCommand, now: Now) -> Runner:
+    return runner
+
+
+# --- turns -------------------------------------------------------------------------------
+
+
+def _turn_start(runner: Runner, command: WireCommand, now: Now) -> Runner | ErrorCode:
+    durable = runner.durable
+    if durable.run_terminal:
+        return ErrorCode.RUN_TERMINAL
+    if durable.lifecycle is Lifecycle.DRAINING:
+        return ErrorCode.RUNNER_DRAINING
+    if durable.harness_survived:
+        return ErrorCode.HARNESS_SURVIVED
+    if durable.provider is None:
+        return ErrorCode.PROVIDER_NOT_PREPARED
+    if not durable.session_open:
+        return ErrorCode.SESSION_NOT_OPEN
+    if durable.turn is not None:
+        return ErrorCode.TURN_ACTIVE
+    if soft_room(runner) < 2 * TURN_END_ROOM_BYTES:
+        return ErrorCode.RUNNER_BACKPRESSURE
+    return turns.admit(runner, command.controller_seq, now)
+
+
+def _turn_interrupt(runner: Runner, command: WireCommand, now: Now) -> Runner | ErrorCode:
+    if runner.durable.turn is None:
+        return ErrorCode.TURN_NOT_ACTIVE
+    return ending.stop_turn(runner, "interrupt")
+
+
+def _run_cancel(runner: Runner, command: WireCommand, now: Now) -> Runner | ErrorCode:
+    if runner.durable.run_terminal:
+        return ErrorCode.RUN_TERMINAL
+    if runner.durable.turn is not None:
+        return ending.stop_turn(runner, "cancel")
+    return turns.cancel_without_turn(runner, now)
+
+
+# --- the runner itself -------------------------------------------------------------------
+
+
+def _runner_drain(runner: Runner, command: WireCommand, now: Now) -> Runner:
+    if runner.durable.lifecycle is Lifecycle.DRAINING:
+        return runner
+    draining = advance(
+        runner,
+        lifecycle=(
+            runner.durable.lifecycle
+            if runner.durable.lifecycle is Lifecycle.TERMINAL
+            else Lifecycle.DRAINING
+        ),
+    )
+    return produce(draining, (Draft("runner.draining", 0, {}),), now)
+
+
+def _runner_suspend(runner: Runner, command: WireCommand, now: Now) -> Runner:
+    return _deliver_and_end(runner, command, "suspended", now)
+
+
+def _runner_shutdown(runner: Runner, command: WireCommand, now: Now) -> Runner:
+    return _deliver_and_end(runner, command, "stopped", now)
+
+
+def _deliver_and_end(
+    runner: Runner, command: WireCommand, lifecycle: Literal["suspended", "stopped"], now: Now
+) -> Runner:
+    fence = TerminalDelivery(controller_seq=command.controller_seq, lifecycle=lifecycle)
+    return begin_delivery(advance(runner, terminal_delivery=fence), True, now)
+
+
+def begin_delivery(runner: Runner, waits_for_result_ack: bool, now: Now) -> Runner:
+    """End cleanly once outbox and terminal result are delivered (architecture 7.11)."""
+    return ending.begin(
+        runner,
+        code=None,
+        code_at_deadline=ErrorCode.TERMINAL_RESULT_UNACKNOWLEDGED,
+        timeout_ms=SHUTDOWN_TIMEOUT_MS,
+        intent="stop",
+        now=now,
+        waits_for_outbox=True,
+        waits_for_result_ack=waits_for_result_ack,
+    )
+
+
+def _with_events(runner: Runner, drafts: tuple[Draft, ...], now: Now) -> Runner | ErrorCode:
+    longer = produce(runner, drafts, now)
+    return ErrorCode.RUNNER_BACKPRESSURE if soft_room(longer) < 0 else longer
+
+
+def read_provider(payload: msgspec.Raw) -> Provider | Refused:
+    """Read and bound the program that `run.prepare` names.
+
+    Returns:
+        The provider. Or ``provider_invalid`` with what is wrong, or
+        ``provider_unsupported`` for another kind than ``command``.
+    """
+    value = parse_strict(bytes(payload))
+    provider = value.get("provider") if isinstance(value, dict) else None
+    if not isinstance(provider, dict):
+        return Refused(ErrorCode.PROVIDER_INVALID, "payload.provider must be an object")
+    if provider.get("kind") != "command":
+        return Refused(ErrorCode.PROVIDER_UNSUPPORTED, "payload.provider.kind must be 'command'")
+    try:
+        read = msgspec.convert(provider, Provider)
+    except msgspec.ValidationError:
+        return Refused(
+            ErrorCode.PROVIDER_INVALID,
+            "provider needs argv (texts), cwd (text) and may have envNames (texts)",
+        )
+    texts = (*read.argv, read.cwd, *read.env_names)
+    if not read.argv or not read.argv[0]:
+        return Refused(ErrorCode.PROVIDER_INVALID, "provider.argv names no program")
+    if not read.cwd.startswith("/"):
+        return Refused(ErrorCode.PROVIDER_INVALID, "provider.cwd must be an absolute path")
+    if len(read.argv) > PROVIDER_ARGUMENTS_MAX or len(read.env_names) > PROVIDER_ENV_NAMES_MAX:
+        return Refused(ErrorCode.PROVIDER_INVALID, "provider has too many arguments or envNames")
+    if any("\0" in text or len(text.encode()) > PROVIDER_ARGUMENT_BYTES_MAX for text in texts):
+        return Refused(ErrorCode.PROVIDER_INVALID, "a text of provider is too long or holds NUL")
+    if any(not name or "=" in name for name in read.env_names):
+        return Refused(ErrorCode.PROVIDER_INVALID, "provider.envNames holds no variable names")
+    return read
+
+
+_EFFECTS: Final[dict[str, Effect]] = {
+    "run.prepare": _run_prepare,
+    "run.attach": _run_attach,
+    "run.cancel": _run_cancel,
+    "session.open": _session_open,
+    "session.close": _session_close,
+    "session.destroy": _session_close,
+    "session.snapshot": _session_snapshot,
+    "turn.start": _turn_start,
+    "turn.interrupt": _turn_interrupt,
+    "turn.stop": _turn_interrupt,
+    "runner.drain": _runner_drain,
+    "runner.suspend": _runner_suspend,
+    "runner.shutdown": _runner_shutdown,
+}

@@ -1,0 +1,96 @@
+"""Bytes of the durable half, and the checks that a loaded state must pass.
+
+It decides whether a state can be believed. It refuses to repair one.
+"""
+
+from typing import Final
+
+import msgspec
+
+from protocol.canonical_json import parse_strict
+from protocol.errors import ErrorCode, PrpError
+from protocol.limits import COMMAND_RECORDS_MAX, DIAGNOSTIC_BYTES_MAX, DIAGNOSTICS_MAX
+from runnerd.core.outbox import outbox_bytes
+from runnerd.core.state import Durable, Settings
+
+_ENCODER: Final = msgspec.json.Encoder()
+_DECODER: Final = msgspec.json.Decoder(Durable)
+
+
+def encode(durable: Durable) -> bytes:
+    """Return the JSON of everything that a restarted process knows; event bodies are copied."""
+    return _ENCODER.encode(durable)
+
+
+def load(content: bytes, settings: Settings) -> Durable:
+    """Read a state and check that its parts fit each other and the command line.
+
+    Returns:
+        The state. Or raises ``state_foreign`` if it belongs to another identity,
+        ``state_corrupt`` if anything in it contradicts anything else.
+
+    Source: runner-behaviour 3.2.
+    """
+    try:
+        durable = _DECODER.decode(content)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        raise PrpError(ErrorCode.STATE_CORRUPT, "the state does not have its form") from None
+    if durable.identity != settings.identity:
+        raise PrpError(ErrorCode.STATE_FOREIGN, "the state belongs to another run or runner")
+    for holds, what in (
+        (_outbox_holds(durable), "outbox"),
+        (_commands_hold(durable), "command journal"),
+        (_rest_holds(durable, settings), "cursors and facts"),
+    ):
+        if not holds:
+            raise PrpError(ErrorCode.STATE_CORRUPT, f"the {what} of the state contradicts itself")
+    return durable
+
+
+def _outbox_holds(durable: Durable) -> bool:
+    expected = durable.acked_source_seq + 1
+    for entry in durable.outbox:
+        if entry.source_seq != expected or _stored_seq(entry.body) != expected:
+            return False
+        expected += 1
+    return expected == durable.next_source_seq and durable.acked_source_seq >= 0
+
+
+def _stored_seq(body: msgspec.Raw) -> object:
+    try:
+        event = parse_strict(bytes(body))
+    except PrpError:
+        return None
+    return event.get("sourceSeq") if isinstance(event, dict) else None
+
+
+def _commands_hold(durable: Durable) -> bool:
+    seqs = [record.controller_seq for record in durable.commands]
+    first = durable.compacted_through_controller_seq + 1
+    if first < 1 or seqs != list(range(first, durable.last_controller_command_seq + 1)):
+        return False
+    if len(seqs) > COMMAND_RECORDS_MAX:
+        return False
+    ids = {record.command_id for record in durable.commands}
+    return len(ids) == len(seqs) and all(
+        record.result is None
+        or (record.result.command_id, record.result.controller_seq)
+        == (record.command_id, record.controller_seq)
+        for record in durable.commands
+    )
+
+
+def _rest_holds(durable: Durable, settings: Settings) -> bool:
+    turn, fence = durable.turn, durable.terminal_delivery
+    return (
+        durable.peak_outbox_bytes >= outbox_bytes(durable.outbox, settings.identity)
+        and len(durable.diagnostics) <= DIAGNOSTICS_MAX
+        and all(len(text.encode()) <= DIAGNOSTIC_BYTES_MAX + 32 for text in durable.diagnostics)
+        and durable.lines_accepted >= 0
+        and durable.turns_started >= 0
+        and durable.generation >= 0
+        and (
+            turn is None or (turn.generation == durable.generation and durable.provider is not None)
+        )
+        and (fence is None or fence.controller_seq <= durable.last_controller_command_seq)
+    )

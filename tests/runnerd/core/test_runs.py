@@ -1,0 +1,405 @@
+"""Whole short runs of the core: what a controller sees from welcome to exit."""
+
+import pytest
+
+from protocol.envelope import CommandResultAck, Deliver, Revoke
+from protocol.errors import ErrorCode
+from protocol.ids import Generation, RevocationEpoch
+from runnerd.core.actions import (
+    Dial,
+    Exit,
+    ForgetHarness,
+    ReadHarness,
+    ReleaseHarness,
+    SendEvent,
+    SendResult,
+    StartHarness,
+    StopHarness,
+)
+from runnerd.core.inputs import (
+    ConnectionLost,
+    HarnessStartFailed,
+    OrphanSettled,
+    StopRequested,
+    TimePassed,
+)
+from runnerd.core.state import Lifecycle
+from tests.runnerd.core.world import World, members, restarted
+
+
+def connected() -> World:
+    world = World()
+    world.connect()
+    return world
+
+
+def running() -> World:
+    world = connected()
+    world.prepare()
+    world.start_turn()
+    return world
+
+
+def test_new_runner_is_on_disk_before_it_dials() -> None:
+    world = World()
+
+    assert world.stored is not None
+    assert [type(action) for action in world.left] == [Dial]
+
+
+def test_run_ends_with_one_terminal_event_after_its_lines_when_the_program_succeeds() -> None:
+    world = running()
+    world.lines("one", "two")
+
+    world.exit(0)
+
+    assert world.event_types() == [
+        "workspace.ready",
+        "session.started",
+        "turn.accepted",
+        "harness.starting",
+        "turn.started",
+        "harness.ready",
+        "item.started",
+        "item.delta",
+        "item.delta",
+        "item.completed",
+        "run.result.proposed",
+        "turn.completed",
+        "harness.exited",
+        "run.terminal",
+    ]
+    assert [event["sourceSeq"] for event in world.events()] == list(range(1, 15))
+    assert world.durable.lifecycle is Lifecycle.TERMINAL
+    assert isinstance(world.left[-1], ForgetHarness)
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "turn_state", "run_state", "reason"),
+    [
+        (None, 0, "completed", "succeeded", "successful_process_and_result"),
+        (None, 3, "failed", "failed", "harness_process_failed"),
+        ("turn.interrupt", 0, "interrupted", "cancelled", "turn_interrupted"),
+        ("turn.stop", 1, "interrupted", "cancelled", "turn_interrupted"),
+        ("run.cancel", None, "cancelled", "cancelled", "run_cancelled"),
+    ],
+)
+def test_terminal_event_says_what_the_outcome_table_says(
+    command: str | None, code: int | None, turn_state: str, run_state: str, reason: str
+) -> None:
+    world = running()
+    if command is not None:
+        assert world.deliver(command).status == "completed"
+
+    world.exit(code)
+
+    terminal = world.events()[-1]
+    payload = terminal["payload"]
+    assert isinstance(payload, dict)
+    assert terminal["eventType"] == "run.terminal"
+    assert payload["turnTerminalState"] == turn_state
+    assert payload["runTerminalState"] == run_state
+    reconciliation = payload["reconciliation"]
+    assert isinstance(reconciliation, dict)
+    assert reconciliation["reason"] == reason
+
+
+def test_program_is_released_only_after_its_birth_is_on_disk() -> None:
+    world = connected()
+    world.prepare()
+
+    world.start_turn()
+
+    orders = [a for a in world.left if isinstance(a, StartHarness | ReleaseHarness | ReadHarness)]
+    assert [type(order) for order in orders] == [StartHarness, ReleaseHarness, ReadHarness]
+    assert world.driver.committed.durable.turn is not None
+    assert world.driver.committed.durable.turn.birth is not None
+
+
+def test_turn_start_result_precedes_the_events_of_the_started_turn() -> None:
+    world = running()
+
+    kinds = [
+        action.result.command_type
+        if isinstance(action, SendResult)
+        else world.durable.outbox[action.source_seq - 1].event_type
+        for action in world.left
+        if isinstance(action, SendResult | SendEvent)
+    ]
+    assert kinds.index("turn.start") < kinds.index("turn.started")
+
+
+def test_failed_start_ends_the_turn_without_effect_and_another_turn_may_follow() -> None:
+    world = connected()
+    world.prepare()
+    world.control(Deliver(world.command("turn.start")))
+
+    actions = world.feed(HarnessStartFailed(Generation(1), "no such program"))
+
+    [result] = [action.result for action in actions if isinstance(action, SendResult)]
+    assert result.status == "failed"
+    assert members(result) == {
+        "code": "harness_start_failed",
+        "message": "no such program",
+        "logicalEffectCount": 0,
+    }
+    assert world.event_types()[-1] == "turn.failed"
+    world.start_turn()
+    assert world.durable.generation == 2
+
+
+def test_reading_waits_for_room_and_goes_on_after_the_acknowledgement() -> None:
+    world = running()
+    long_line = "x" * 60_000
+
+    world.lines(long_line)
+    world.lines(long_line)
+    actions = world.lines(long_line)
+
+    assert not [action for action in actions if isinstance(action, ReadHarness)]
+    actions = world.ack()
+    assert [type(action) for action in actions] == [ReadHarness]
+
+
+def test_lines_that_fit_no_outbox_fail_the_turn_and_are_not_counted() -> None:
+    settings = World().settings
+    small = type(settings)(
+        **{
+            **{name: getattr(settings, name) for name in settings.__struct_fields__},
+            "max_outbox_bytes": 80_000,
+            "p0_reserve_bytes": 30_000,
+        }
+    )
+    world = World(settings=small)
+    world.connect()
+    world.prepare()
+    world.start_turn()
+
+    actions = world.lines("short", "x" * 60_000)
+
+    assert [a.intent for a in actions if isinstance(a, StopHarness)] == ["overflow"]
+    assert world.durable.lines_accepted == 1
+    world.exit(None, 15)
+    payload = world.events()[-1]["payload"]
+    assert isinstance(payload, dict)
+    assert payload["runTerminalState"] == "failed"
+
+
+def test_restart_reports_an_orphaned_turn_as_interrupted_and_the_run_goes_on() -> None:
+    world = running()
+    world.lines("one")
+    world.ack()
+
+    again = restarted(world, OrphanSettled(Generation(1), "ended"))
+    again.connect(acked=world.durable.acked_source_seq)
+
+    assert again.event_types() == ["runner.reconciled", "turn.interrupted", "harness.exited"]
+    again.start_turn()
+    [start] = [action for action in again.left if isinstance(action, StartHarness)]
+    assert (start.generation, start.turn_ordinal, start.lines_accepted) == (2, 2, 1)
+    again.lines("two")
+    again.exit(0)
+    assert again.event_types().count("run.terminal") == 1
+
+
+def test_surviving_orphan_blocks_every_new_turn() -> None:
+    world = running()
+
+    again = restarted(world, OrphanSettled(Generation(1), "survived"))
+    again.connect()
+
+    assert again.event_types()[-1] == "harness.diagnostic"
+    assert members(again.deliver("turn.start"))["code"] == "harness_survived"
+
+
+def test_pending_turn_start_is_indeterminate_after_a_restart_and_never_run_again() -> None:
+    world = connected()
+    world.prepare()
+    command = world.command("turn.start")
+    world.control(Deliver(command))
+    assert world.durable.turn is not None
+
+    again = restarted(world, OrphanSettled(Generation(1), "gone"))
+    again.connect()
+    actions = again.control(Deliver(command))
+
+    [result] = [action.result for action in actions if isinstance(action, SendResult)]
+    assert result.status == "indeterminate"
+    assert members(result) == {"code": "execution_indeterminate", "logicalEffectCount": None}
+    assert not [action for action in again.left if isinstance(action, StartHarness)]
+
+
+def test_restarts_alone_add_one_reconciled_event() -> None:
+    world = connected()
+
+    once = restarted(world)
+    twice = restarted(once)
+
+    assert [entry.event_type for entry in twice.durable.outbox] == ["runner.reconciled"]
+    assert twice.durable.reconnect_count == 2
+
+
+def test_stop_request_ends_the_harness_flushes_and_leaves_a_resumable_lifecycle() -> None:
+    world = running()
+
+    actions = world.feed(StopRequested(15))
+
+    assert [a.intent for a in actions if isinstance(a, StopHarness)] == ["stop"]
+    world.exit(None, 15)
+    assert not world.exits()
+    world.ack()
+    assert world.exits() == [Exit(ErrorCode.STOP_REQUESTED)]
+    assert world.event_types()[-2:] == ["turn.interrupted", "harness.exited"]
+    assert world.durable.lifecycle is Lifecycle.READY
+
+
+def test_second_stop_request_ends_at_once() -> None:
+    world = running()
+    world.feed(StopRequested(15))
+
+    world.feed(StopRequested(15, count=2))
+
+    assert world.exits() == [Exit(ErrorCode.STOP_REQUESTED)]
+
+
+def test_shutdown_exits_cleanly_after_outbox_and_result_are_acknowledged() -> None:
+    world = running()
+    world.exit(0)
+    result = world.deliver("runner.shutdown")
+
+    world.control(
+        CommandResultAck(
+            command_id=result.command_id,
+            command_type=result.command_type,
+            controller_seq=result.controller_seq,
+            status=result.status,
+        )
+    )
+    assert not world.exits()
+    world.ack()
+
+    assert world.exits() == [Exit(None)]
+    assert world.driver.committed.durable.lifecycle is Lifecycle.STOPPED
+    assert restarted(world).left == [Exit(None)]
+
+
+def test_unacknowledged_shutdown_keeps_its_fence_and_is_finished_by_the_next_process() -> None:
+    world = running()
+    world.exit(0)
+    command = world.command("runner.shutdown")
+    world.control(Deliver(command))
+
+    world.later(10_000, TimePassed())
+
+    assert world.exits() == [Exit(ErrorCode.TERMINAL_RESULT_UNACKNOWLEDGED)]
+    again = restarted(world)
+    actions = again.connect(pending=(command,))
+    [result] = [action.result for action in actions if isinstance(action, SendResult)]
+    again.control(
+        CommandResultAck(
+            command_id=result.command_id,
+            command_type=result.command_type,
+            controller_seq=result.controller_seq,
+            status=result.status,
+        )
+    )
+    again.ack()
+    assert again.exits() == [Exit(None)]
+
+
+def test_revocation_accepts_nothing_more_and_exits_when_the_outbox_is_delivered() -> None:
+    world = running()
+
+    world.control(Revoke(RevocationEpoch(1)))
+
+    assert members(world.deliver("turn.start"))["code"] == "runner_revoked"
+    world.exit(None, 15)
+    world.ack()
+    assert world.exits() == [Exit(None)]
+    assert restarted(world).left == [Exit(None)]
+
+
+def test_revocation_that_cannot_be_flushed_names_itself_and_a_new_ticket_may_only_deliver() -> None:
+    world = connected()
+    world.prepare()
+    world.control(Revoke(RevocationEpoch(1)))
+
+    world.later(2_000, TimePassed())
+
+    assert world.exits() == [Exit(ErrorCode.REVOCATION_FLUSH_REQUIRES_BOOTSTRAP)]
+    assert world.durable.recoverable_failure == "revocation_flush_requires_bootstrap"
+    again = restarted(world)
+    again.connect(pending=(world.command("turn.start"),))
+    assert not [action for action in again.left if isinstance(action, SendResult)]
+    again.ack()
+    assert again.exits() == [Exit(None)]
+
+
+def test_lost_connection_keeps_the_turn_and_sends_unacknowledged_events_again() -> None:
+    world = running()
+    world.lines("one")
+    before = [action for action in world.left if isinstance(action, SendEvent)]
+
+    world.feed(ConnectionLost(world.binding.connection_id, ErrorCode.CONNECTION_LOST))
+    world.later(400, TimePassed())
+    actions = world.connect(bootstrap=False, acked=2)
+
+    again = [action for action in actions if isinstance(action, SendEvent)]
+    assert [(a.source_seq, a.body) for a in again] == [
+        (a.source_seq, a.body) for a in before if a.source_seq > 2
+    ]
+    assert world.durable.turn is not None
+
+
+def test_lines_become_durable_while_there_is_no_connection() -> None:
+    world = running()
+    world.feed(ConnectionLost(world.binding.connection_id, ErrorCode.CONNECTION_LOST))
+
+    world.lines("offline")
+
+    assert world.driver.committed.durable.lines_accepted == 1
+
+
+def test_expired_lease_stops_the_harness_and_needs_a_fresh_ticket() -> None:
+    world = running()
+
+    actions = world.later(30_000, TimePassed())
+
+    assert [a.intent for a in actions if isinstance(a, StopHarness)] == ["authority"]
+    world.exit(None, 15)
+    assert world.exits() == [Exit(ErrorCode.LEASE_EXPIRED_REQUIRES_BOOTSTRAP)]
+    assert world.durable.lifecycle is Lifecycle.RECOVERABLE_FAILURE
+    assert world.durable.recoverable_failure == "lease_expired_requires_bootstrap"
+    assert world.durable.outbox
+
+
+def test_grace_over_ends_a_runner_that_was_connected_once() -> None:
+    world = connected()
+    world.feed(ConnectionLost(world.binding.connection_id, ErrorCode.CONNECTION_LOST))
+
+    world.later(10_000, TimePassed())
+
+    assert world.exits() == [Exit(ErrorCode.TRANSPORT_RECONNECT_GRACE_EXCEEDED)]
+
+
+@pytest.mark.parametrize(
+    ("acked", "code"),
+    [
+        (3, ErrorCode.RUNNER_ROLLBACK_DETECTED),
+        (0, ErrorCode.CONTROLLER_ROLLBACK_DETECTED),
+    ],
+)
+def test_contradicting_histories_end_the_runner_and_send_nothing(
+    acked: int, code: ErrorCode
+) -> None:
+    world = connected()
+    world.prepare()
+    world.ack(1)
+    world.feed(ConnectionLost(world.binding.connection_id, ErrorCode.CONNECTION_LOST))
+    world.later(400, TimePassed())
+    sent = len(world.events())
+
+    world.connect(bootstrap=False, acked=acked)
+
+    assert world.exits() == [Exit(code)]
+    assert len(world.events()) == sent
