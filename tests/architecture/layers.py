@@ -14,14 +14,15 @@ from tests.architecture.source import Import, Module, imports_of, is_below
 LEAVES = ("protocol.errors", "protocol.limits", "protocol.ids")
 """What even the primitives below the protocol may use; they use only each other."""
 
-SETTINGS = (
+INNER = (
     "runnerd.config",
     "runnerd.destination",
+    "runnerd.driving",
     "runnerd.flags",
     "runnerd.help",
     "runnerd.ticket",
 )
-"""Values that the composition root reads once and hands to adapters."""
+"""Values and ports beside the packages that know no adapter, so that adapters may know them."""
 
 RUNNER_ADAPTERS = ("runnerd.io", "runnerd.harness")
 CONTROLLER_ADAPTERS = ("controller_mock.io", "controller_mock.storage", "controller_mock.authority")
@@ -34,10 +35,10 @@ LAYERS: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
     (("runnerd.core",), ("protocol", "runnerd.core")),
     (("runnerd.runs",), ("protocol", "runnerd.runs")),
     (("controller_mock.core",), ("protocol", "controller_mock.core")),
-    (SETTINGS, ("protocol", "runnerd.core", *SETTINGS)),
+    (INNER, ("protocol", "runnerd.core", *INNER)),
     (
         RUNNER_ADAPTERS,
-        ("protocol", "runnerd.core", "runnerd.runs", *RUNNER_ADAPTERS, *SETTINGS),
+        ("protocol", "runnerd.core", "runnerd.runs", *RUNNER_ADAPTERS, *INNER),
     ),
     (CONTROLLER_ADAPTERS, ("protocol", "controller_mock.core", *CONTROLLER_ADAPTERS)),
     (("runnerd",), ("protocol", "runnerd")),

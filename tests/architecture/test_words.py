@@ -66,12 +66,32 @@ def test_log_calls_say_snake_case_facts_and_no_secret() -> None:
     assert [line for module in product() for line in log_complaints(module)] == []
 
 
-def test_spelling_rule_fails_when_a_code_is_spelled() -> None:
-    spelled = Module("runnerd.a", "code = 'state_locked'")
-    said = Module("runnerd.a", "log.info('state_locked', code=code.value)")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "code = 'state_locked'",
+        "EXIT_CODE: str = 'state_locked'",
+        "is_locked = error.code == 'state_locked'",
+        "is_locked = error.code.value in ('state_locked', 'other')",
+        "refuse(code='state_locked')",
+        "answer = {'code': 'state_locked'}",
+        "raise PrpError('state_locked', 'words')",
+    ],
+)
+def test_spelling_rule_fails_when_a_code_is_spelled(text: str) -> None:
+    assert len(list(code_literal_complaints(Module("runnerd.a", text), CODES))) == 1
 
-    assert len(list(code_literal_complaints(spelled, CODES))) == 1
-    assert list(code_literal_complaints(said, CODES)) == []
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "log.info('state_locked', code=code.value)",
+        "fact = INFO, 'state_locked', {'code': code.value}",
+        "is_locked = error.code is ErrorCode.STATE_LOCKED",
+    ],
+)
+def test_spelling_rule_is_content_when_the_words_are_no_code(text: str) -> None:
+    assert list(code_literal_complaints(Module("runnerd.a", text), CODES)) == []
 
 
 @pytest.mark.parametrize(
@@ -97,6 +117,7 @@ def test_table_rule_fails_when_a_code_is_missing_doubled_or_unknown(table: str) 
         "log.error('failed', lease_token=token)",
         "self._log.warning('failed', reason=ticket)",
         "log.debug('sealed', bytes=channel.key)",
+        "log.noted('sealed', bytes=channel.key)",
         "logger.info('opened', reason=secret.reveal())",
     ],
 )

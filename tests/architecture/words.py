@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from tests.architecture.source import Module, name_of
 
-LOG_CALLS = frozenset({"debug", "info", "warning", "error", "critical", "exception", "log", "msg"})
+LOG_CALLS = frozenset({"debug", "info", "warning", "error", "critical", "exception", "noted"})
 LOG_OBJECTS = re.compile(r"(^|\.)_?(log|logger)$")
 EVENT_NAME = re.compile(r"[a-z]+(_[a-z0-9]+)*")
 SECRET_WORDS = frozenset(
@@ -21,14 +21,39 @@ HARMLESS = frozenset({"credential_id", "idempotency_key"})
 
 
 def code_literal_complaints(module: Module, codes: frozenset[str]) -> Iterator[str]:
-    """Yield each text that spells a code instead of naming it."""
-    spoken = {
-        id(node.args[0]) for node in module.nodes if isinstance(node, ast.Call) and _is_log(node)
-        if node.args
-    }  # fmt: skip
+    """Yield each text that stands where a code belongs and spells one.
+
+    The same words may be the name of a fact in a log or a word of the wire.
+    """
     for node in module.nodes:
-        if isinstance(node, ast.Constant) and node.value in codes and id(node) not in spoken:
-            yield module.at(node, f"spells the code {node.value!r}; use ErrorCode")
+        for value in _places_of_codes(node):
+            for part in ast.walk(value):
+                if isinstance(part, ast.Constant) and part.value in codes:
+                    yield module.at(part, f"spells the code {part.value!r}; use ErrorCode")
+
+
+def _places_of_codes(node: ast.AST) -> Iterator[ast.expr]:
+    if isinstance(node, ast.keyword) and _means_code(node.arg or ""):
+        yield node.value
+    elif isinstance(node, ast.Compare) and any(
+        _means_code(name_of(side)) for side in (node.left, *node.comparators)
+    ):
+        yield from (node.left, *node.comparators)
+    elif isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        if any(_means_code(name_of(target)) for target in targets):
+            yield node.value
+    elif isinstance(node, ast.Dict):
+        for key, value in zip(node.keys, node.values, strict=True):
+            if isinstance(key, ast.Constant) and key.value == "code":
+                yield value
+    elif isinstance(node, ast.Call) and name_of(node.func).rpartition(".")[2] == "PrpError":
+        yield from node.args[:1]
+
+
+def _means_code(name: str) -> bool:
+    last = name.removesuffix(".value").rpartition(".")[2].lower()
+    return last == "code" or last.endswith("_code")
 
 
 def log_complaints(module: Module) -> Iterator[str]:
