@@ -124,11 +124,16 @@ class AtomicFile:
 
         If the last process ended on a failed directory sync, the kernel may report the
         next sync of the same entries as done without doing it. A new entry cannot be
-        taken for done. Raises what `read` and `replace` raise. Source: faults R4, S09.
+        taken for done. Raises what `read` raises, and ``storage_sync_failed`` if nothing
+        can be published, e.g. on a full disk. Source: faults R4, S09.
         """
         content = self.read()
         if content is not None:
-            self.replace(content)
+            try:
+                self.replace(content)
+            except WriteFailed as error:
+                # A start has nothing to fence: what it loaded may not be durable, so it ends.
+                raise PrpError(ErrorCode.STORAGE_SYNC_FAILED, error.message) from error
         return content
 
     def replace(self, body: bytes) -> None:

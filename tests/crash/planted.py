@@ -50,8 +50,8 @@ PATCHES = (
     Patch(
         "recovered_state_not_published_anew",
         atomic_file,
-        "            self.replace(content)\n",
-        "            pass\n",
+        "                self.replace(content)\n",
+        "                pass\n",
         dies_by="I7",
     ),
     Patch(

@@ -1,5 +1,6 @@
 """The atomic file on a real file system: privacy, leftovers, errors (faults S14, S17, S20)."""
 
+import errno
 import os
 import stat
 from collections.abc import Iterator
@@ -8,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from protocol.base.atomic_file import AtomicFile, WriteFailed
+from protocol.base.ports import Filesystem
 from protocol.base.posix_fs import PosixFilesystem, SystemEntropy
-from protocol.errors import ErrorCode, PrpError
+from protocol.errors import ErrorCode, PrpError, Reaction
 from protocol.limits import LEFTOVER_NAMES_MAX
 
 pytestmark = pytest.mark.crash
@@ -28,9 +30,9 @@ class Place:
         self.path = directory / "state.json"
         self._made: list[AtomicFile] = []
 
-    def file(self, directory: str | None = None) -> AtomicFile:
+    def file(self, directory: str | None = None, fs: Filesystem | None = None) -> AtomicFile:
         file = AtomicFile(
-            PosixFilesystem(),
+            fs or PosixFilesystem(),
             SystemEntropy(),
             directory=directory or str(self.directory),
             name="state.json",
@@ -178,17 +180,9 @@ def test_two_starts_may_create_the_directory_at_once(place: Place) -> None:
             super().make_directory(path, mode)
             super().make_directory(path, mode)
 
-    file = AtomicFile(
-        Late(),
-        SystemEntropy(),
-        directory=str(place.directory),
-        name="state.json",
-        schema="test.state.v1",
-        size_max=SIZE_MAX,
-    )
+    file = place.file(fs=Late())
     file.open_directory()
     file.replace(BODY)
-    file.close()
 
     assert place.opened().read() == BODY
 
@@ -282,6 +276,24 @@ def test_largest_save_is_loaded(place: Place) -> None:
 
     assert os.stat(place.path).st_size == SIZE_MAX
     assert place.opened().recover() == largest
+
+
+def test_start_ends_with_an_exit_code_when_what_it_read_cannot_be_published(place: Place) -> None:
+    place.saved()
+
+    class Full(PosixFilesystem):
+        def write(self, descriptor: int, data: bytes | memoryview) -> int:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    file = place.file(fs=Full())
+    file.open_directory()
+
+    with pytest.raises(PrpError) as caught:
+        file.recover()
+
+    assert caught.value.code is ErrorCode.STORAGE_SYNC_FAILED
+    assert caught.value.reaction is Reaction.EXIT
+    assert place.opened().recover() == BODY
 
 
 def test_save_fails_cleanly_when_a_directory_is_in_its_place(place: Place) -> None:
