@@ -33,10 +33,10 @@ from protocol.envelope import (
     Welcome,
 )
 from protocol.errors import ErrorCode, PrpError
+from protocol.event_types import INPUT_TYPES
 from protocol.events import read_event
 from protocol.ids import ConnectionId, Identity
 from protocol.limits import WIRE_IDENTITY_LENGTH_MAX
-from protocol.semantic_tools import INPUT_EVENT_TYPES, read_semantic_input
 from protocol.timestamps import unix_ms_of
 
 T = TypeVar("T")
@@ -81,18 +81,12 @@ def encode_control(
     Source: prp-wire 5.1.
     """
     kind, payload = _control_payload(message)
-    identity = binding.identity
     return msgspec.json.encode(
         _ControlEnvelope(
             protocol=PROTOCOL_NAME,
             version=binding.version,
             kind=kind,
-            runner_instance_id=identity.runner_instance_id,
-            environment_lease_id=identity.environment_lease_id,
-            run_id=identity.run_id,
-            normalized_session_id=identity.normalized_session_id,
-            turn_id=identity.turn_id,
-            item_id=identity.item_id,
+            **msgspec.structs.asdict(binding.identity),
             payload=payload,
             connection_id=binding.connection_id,
             connection_lease_id=binding.connection_lease_id,
@@ -162,12 +156,7 @@ def _around(kind: str, version: ProtocolVersion, identity: Identity) -> tuple[by
         protocol=PROTOCOL_NAME,
         version=version,
         kind=kind,
-        runner_instance_id=identity.runner_instance_id,
-        environment_lease_id=identity.environment_lease_id,
-        run_id=identity.run_id,
-        normalized_session_id=identity.normalized_session_id,
-        turn_id=identity.turn_id,
-        item_id=identity.item_id,
+        **msgspec.structs.asdict(identity),
         payload=None,
     )
     return msgspec.json.encode(envelope).removesuffix(b"null}"), b"}"
@@ -176,18 +165,12 @@ def _around(kind: str, version: ProtocolVersion, identity: Identity) -> tuple[by
 def _encode_bound(
     binding: Binding, kind: str, payload: LeaseRenew | Pong | WarmTransitionActivated
 ) -> bytes:
-    identity = binding.identity
     return msgspec.json.encode(
         _BoundRunnerEnvelope(
             protocol=PROTOCOL_NAME,
             version=binding.version,
             kind=kind,
-            runner_instance_id=identity.runner_instance_id,
-            environment_lease_id=identity.environment_lease_id,
-            run_id=identity.run_id,
-            normalized_session_id=identity.normalized_session_id,
-            turn_id=identity.turn_id,
-            item_id=identity.item_id,
+            **msgspec.structs.asdict(binding.identity),
             payload=payload,
             connection_id=binding.connection_id,
             connection_lease_id=binding.connection_lease_id,
@@ -369,7 +352,10 @@ def _event(envelope: JsonValue, body: bytes, identity: Identity) -> EventMessage
     if event.source_instance_id != identity.runner_instance_id:
         raise _foreign("the event")
     _check_run(fields, identity, "the event")
-    if event.event_type in INPUT_EVENT_TYPES:
+    if event.event_type in INPUT_TYPES:
+        # A runner's start-up imports this module and never reads a call.
+        from protocol.semantic_tools import read_semantic_input
+
         read_semantic_input(fields["payload"], identity)
     return EventMessage(event, body, hashlib.sha256(canonical_bytes(envelope)).digest())
 

@@ -215,16 +215,6 @@ _CARRIES_GOAL: Final = members({"goal": nullable(members(_GOAL, is_open=True))},
 
 # --- The tables -------------------------------------------------------------------------------
 
-COMMON_V1: Final[Rule] = members(
-    {
-        "channel?": choice("progress final summary detail unknown"),
-        "providerPhase?": text(),
-        "providerMethod?": text(),
-    },
-    is_open=True,
-)
-"""What the payload of every v1 event must fit."""
-
 PAYLOADS_V1: Final[dict[str, Rule]] = {
     **ACTIVITY,
     "semantic_tool.input": _carries_call("input"),

@@ -120,3 +120,34 @@ V2: Final = _BOTH | {
     "session.goal.updated",
     "session.goal.cleared",
 }
+
+INPUT_TYPES: Final = frozenset({"semantic_tool.input", "mcp_app.tool_input"})
+"""Events that call a tool of the controller."""
+_TYPED_FAMILIES: Final = frozenset(
+    {
+        "artifact",
+        "context",
+        "delegation",
+        "hook",
+        "mcp_app",
+        "memory",
+        "model",
+        "plan",
+        "provider",
+        "research",
+        "review",
+        "run",
+        "safety",
+        "semantic_tool",
+        "session",
+        "terminal",
+        "tool",
+        "wait",
+        "workspace",
+    }
+)
+
+
+def may_be_typed(event_type: str) -> bool:
+    """Tell whether `event_payloads` may hold a table for this type; False is certain."""
+    return event_type.partition(".")[0] in _TYPED_FAMILIES

@@ -3,7 +3,9 @@
 It decides what an event is. It refuses to know when one is sent or stored.
 """
 
+import functools
 import hashlib
+from collections.abc import Mapping
 from typing import Final, Literal
 
 import msgspec
@@ -12,7 +14,6 @@ from protocol import event_types
 from protocol.admission import IN_ENVELOPE, admit
 from protocol.canonical_json import JsonValue, parse_strict
 from protocol.errors import ErrorCode, PrpError
-from protocol.event_payloads import COMMON_V1, PAYLOADS_V1, PAYLOADS_V2
 from protocol.ids import Identity, SourceEventId, SourceSeq
 from protocol.limits import EVENT_ID_LENGTH_MAX, SAFE_INTEGER_MAX, TURN_ID_LENGTH_MAX
 from protocol.shapes import Rule, an_object, choice, members, one_of, text, whole
@@ -79,6 +80,15 @@ def _event_shape(schema: str, version: EventVersion, types: frozenset[str], turn
 
 _SHAPE_V1: Final = _event_shape(EVENT_SCHEMA_V1, 1, event_types.V1, TURN_ID_LENGTH_MAX)
 _SHAPE_V2: Final = _event_shape(EVENT_SCHEMA_V2, 2, event_types.V2, EVENT_ID_LENGTH_MAX)
+COMMON_V1: Final[Rule] = members(
+    {
+        "channel?": choice("progress final summary detail unknown"),
+        "providerPhase?": text(),
+        "providerMethod?": text(),
+    },
+    is_open=True,
+)
+"""What the payload of every v1 event must fit."""
 _DECODER: Final = msgspec.json.Decoder(Event)
 
 
@@ -197,10 +207,18 @@ _EMPTY: Final = msgspec.Raw(b"{}")
 def _payload_misfit(is_v2: bool, event_type: JsonValue, payload: JsonValue) -> str | None:
     assert isinstance(event_type, str)
     misfit = None if is_v2 else COMMON_V1(payload)
-    if misfit is None:
-        rule = (PAYLOADS_V2 if is_v2 else PAYLOADS_V1).get(event_type)
+    if misfit is None and event_types.may_be_typed(event_type):
+        rule = _tables()[is_v2].get(event_type)
         misfit = None if rule is None else rule(payload)
     return None if misfit is None else f"/payload{misfit}"
+
+
+@functools.cache
+def _tables() -> tuple[Mapping[str, Rule], Mapping[str, Rule]]:
+    # A start-up sends no typed payload, so it does not wait for the tables.
+    from protocol.event_payloads import PAYLOADS_V1, PAYLOADS_V2
+
+    return PAYLOADS_V1, PAYLOADS_V2
 
 
 def _invalid(pointer: str) -> PrpError:

@@ -17,7 +17,6 @@ from protocol.ids import CommandId, Identity
 from protocol.limits import SEMANTIC_INPUT_BYTES_MAX
 
 AUTHORIZED_TOOLS_SCHEMA: Final = "paperclip.runner.authorized-tools.v1"
-INPUT_EVENT_TYPES: Final = frozenset({"semantic_tool.input", "mcp_app.tool_input"})
 
 _CORRELATION_MEMBERS: Final = ("runId", "normalizedSessionId", "turnId", "itemId")
 

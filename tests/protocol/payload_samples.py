@@ -369,7 +369,7 @@ def variants(value: Any) -> Iterator[Any]:
     for other in _OTHERS:
         yield copy.deepcopy(other)
     if isinstance(value, str):
-        yield from (value.upper(), value + " ", "é" * len(value))
+        yield from (value.upper(), value + " ", value + "\n", "é" * len(value))
     elif isinstance(value, dict):
         yield {**value, "novel": 1}
         for name, member in value.items():

@@ -5,7 +5,9 @@ from typing import Any, Final
 
 import pytest
 
-from protocol.event_payloads import COMMON_V1, PAYLOADS_V1, PAYLOADS_V2
+from protocol.event_payloads import PAYLOADS_V1, PAYLOADS_V2
+from protocol.event_types import may_be_typed
+from protocol.events import COMMON_V1
 from tests.protocol.payload_samples import SAMPLES_V1, SAMPLES_V2
 
 SAMPLES: Final = SAMPLES_V1 | SAMPLES_V2
@@ -136,6 +138,11 @@ def test_every_table_has_a_sample() -> None:
     calls = {"mcp_app.tool_input", "semantic_tool.result"}
 
     assert {name for name, rule in RULES.items() if id(rule) not in judged} == calls
+
+
+def test_every_type_with_a_table_is_looked_up_in_it() -> None:
+    assert all(may_be_typed(event_type) for event_type in PAYLOADS_V1 | PAYLOADS_V2)
+    assert not may_be_typed("item.delta")
 
 
 def test_result_that_is_blocked_or_yielded_says_what_comes_next() -> None:

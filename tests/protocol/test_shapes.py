@@ -44,6 +44,7 @@ def test_plain_rules_take_their_own_type_only() -> None:
 def test_text_counts_code_points_and_matches_as_a_whole() -> None:
     assert fitting(text(1, 2), ["", "a", "é😀", "abc"]) == ["a", "é😀"]
     assert fitting(text(pattern="[a-z]+"), ["a", "ab", "a1", "1a", "a\n", ""]) == ["a", "ab"]
+    assert fitting(text(pattern="a.*"), ["a\n\u2028b", "ba"]) == ["a\n\u2028b"]
 
 
 def test_choice_tells_one_from_true() -> None:
