@@ -1,0 +1,25 @@
+"""Entry of the program: the ticket leaves the environment before anything else happens.
+
+It decides the order of the first moments. It refuses to know the daemon, which it imports
+only when the ticket is safe.
+"""
+
+import gc
+import sys
+
+from runnerd.ticket import capture
+
+
+def main() -> int:
+    """Run the daemon with the process's own arguments; returns the exit status."""
+    captured = capture()
+    # A start makes much that lives for ever and little that is garbage.
+    gc.disable()
+    from runnerd.startup import import_daemon, listen_to_signals
+
+    stops = listen_to_signals()
+    return import_daemon()(sys.argv[1:], captured, stops)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

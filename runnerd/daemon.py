@@ -1,0 +1,207 @@
+"""The daemon put together: configuration, ticket, state, first contact, shell.
+
+It decides the order of a start and how an end is reported. It refuses to decide anything
+about the protocol: newcomers begin here and follow the calls.
+"""
+
+import gc
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import msgspec
+
+from protocol.base.posix_fs import PosixFilesystem, SystemClock, SystemEntropy
+from protocol.errors import ErrorCode, ExitStatus, PrpError, exit_status
+from protocol.limits import HARNESS_GRACE_MS
+from runnerd.config import LOG_LEVEL_VARIABLE, Config, read_config
+from runnerd.core.actions import Exit
+from runnerd.core.duties import launch_mark
+from runnerd.core.inputs import OrphanSettled, Started
+from runnerd.core.recovery import start
+from runnerd.core.state import Boot, Durable
+from runnerd.core.step import step
+from runnerd.driving import RunnerDriver
+from runnerd.first_contact import World, make_contact
+from runnerd.help import USAGE, VERSION, build_metadata, last_line
+from runnerd.io.caller import Caller
+from runnerd.io.diagnostics import check_diagnostics_directory, leave_last_words
+from runnerd.io.log import Log, StandardError
+from runnerd.io.resolver import Address, NotResolved, resolve
+from runnerd.io.signals import StopSignals
+from runnerd.io.state_file import StateFile
+from runnerd.io.ticket_source import choose_ticket
+from runnerd.ticket import CapturedTicket
+
+if TYPE_CHECKING:
+    import ssl
+
+Run: TypeAlias = Callable[[Sequence[str], CapturedTicket, StopSignals], int]
+
+_STATE_ID_BYTES: Final = 16
+_SEED_BYTES: Final = 4
+_CREDENTIALS_VARIABLE: Final = "CREDENTIALS_DIRECTORY"
+
+
+class Ending(msgspec.Struct, kw_only=True):
+    """Where the last words go, once it is known, and what they may add."""
+
+    diagnostics_directory: str | None = None
+    log: Log | None = None
+
+
+def run(arguments: Sequence[str], captured: CapturedTicket, stops: StopSignals) -> int:
+    """Run the program and return its exit status; nothing is raised.
+
+    Args:
+        arguments: without the program's name.
+        captured: what the environment held of a ticket.
+
+    Source: runner-behaviour 1, protocol/errors.py for the statuses.
+    """
+    if (text := _information(arguments)) is not None:
+        sys.stdout.write(text)
+        return ExitStatus.OK
+    ending = Ending()
+    try:
+        config = read_config(arguments, os.environ.get(LOG_LEVEL_VARIABLE))
+        code = _run(config, captured, stops, ending)
+    except PrpError as error:
+        return _end(ending, error.code, error.message)
+    except Exception as error:  # noqa: BLE001 - the process boundary: a fault becomes a code
+        return _end_faulted(ending, error)
+    finally:
+        stops.ignore()
+    return ExitStatus.OK if code is None else _end(ending, code, "")
+
+
+def _information(arguments: Sequence[str]) -> str | None:
+    if "--help" in arguments or "-h" in arguments:
+        return USAGE
+    if "--version" in arguments:
+        return f"runnerd {VERSION}\n"
+    if "--build-metadata" in arguments:
+        return build_metadata() + "\n"
+    return None
+
+
+def _run(
+    config: Config, captured: CapturedTicket, stops: StopSignals, ending: Ending
+) -> ErrorCode | None:
+    """Start, serve and end; returns the code of the end, None if it is the clean one."""
+    ticket = choose_ticket(captured, config.ticket_file, os.environ.get(_CREDENTIALS_VARIABLE))
+    if config.diagnostics_directory is not None:
+        check_diagnostics_directory(config.diagnostics_directory)
+        ending.diagnostics_directory = config.diagnostics_directory
+    settings, entropy = config.settings, SystemEntropy()
+    caller = Caller(
+        settings,
+        config.destination,
+        ticket,
+        entropy,
+        tls=_tls(config),
+        addresses=_addresses(config),
+    )
+    log = ending.log = Log(config.log_level, settings.identity, StandardError())
+    store = StateFile(PosixFilesystem(), entropy, config.state_dir, settings)
+    world = World(clock=SystemClock(), store=store, caller=caller, stops=stops, log=log)
+    _note_oddities(config, captured, log)
+    try:
+        driver = _begin(config, store.open(), world)
+        return _serve(driver, world)
+    finally:
+        caller.forget_ticket()
+        store.close()
+
+
+def _begin(config: Config, durable: Durable | None, world: World) -> RunnerDriver:
+    """Settle what an earlier process left behind, and give the core its first input."""
+    entropy, clock = SystemEntropy(), world.clock
+    orphan = _settle_orphan(durable, world)
+    boot = Boot(
+        state_id=entropy.token_bytes(_STATE_ID_BYTES).hex(),
+        jitter_seed=int.from_bytes(entropy.token_bytes(_SEED_BYTES)),
+        now=clock.now(),
+    )
+    driver: RunnerDriver = RunnerDriver(start(config.settings, durable, boot), step)
+    driver.feed(Started(orphan), clock.now())
+    return driver
+
+
+def _settle_orphan(durable: Durable | None, world: World) -> OrphanSettled | None:
+    """End the harness that a dead process left, before anything may start in its place."""
+    if durable is None or durable.turn is None:
+        return None
+    from runnerd.harness.orphan import settle_orphan
+
+    mark = launch_mark(durable.state_id, durable.turn)
+    settled = settle_orphan(durable.turn, mark, HARNESS_GRACE_MS)
+    world.log.noted("orphan_settled", generation=settled.generation, outcome=settled.outcome)
+    return settled
+
+
+def _serve(driver: RunnerDriver, world: World) -> ErrorCode | None:
+    outcome = make_contact(driver, world)
+    if isinstance(outcome, Exit):
+        return outcome.code
+    world.caller.forget_ticket()
+    # Only a connected runner needs an event loop, so its modules are loaded here (D11).
+    import anyio
+
+    from runnerd.shell import serve
+
+    gc.freeze()
+    gc.enable()
+    return anyio.run(serve, driver, world, outcome, os.environ).code
+
+
+def _tls(config: Config) -> "ssl.SSLContext | None":
+    if not config.destination.is_secure:
+        return None
+    from runnerd.io.tls import client_context
+
+    return client_context(config.ca_bundle_path)
+
+
+def _addresses(config: Config) -> tuple[Address, ...]:
+    """Refuse a forbidden destination before anything is written; no answer yet is no refusal."""
+    try:
+        return resolve(config.destination)
+    except NotResolved:
+        return ()
+
+
+def _note_oddities(config: Config, captured: CapturedTicket, log: Log) -> None:
+    if not captured.is_overwritten:
+        log.noted("ticket_not_overwritten", reason="the environment block could not be written")
+    if config.ignored:
+        log.noted("flags_ignored", flags=config.ignored)
+
+
+# --- The end ------------------------------------------------------------------------------------
+
+
+def _end(ending: Ending, code: ErrorCode, message: str) -> ExitStatus:
+    detail = ""
+    if ending.log is not None and ending.log.last_failure is not None:
+        detail = f"last: {ending.log.last_failure.value}"
+    line = last_line(code, message, detail)
+    _say(ending, line, line if code is not ErrorCode.STOP_REQUESTED else "")
+    return exit_status(code)
+
+
+def _end_faulted(ending: Ending, error: Exception) -> ExitStatus:
+    """Report a fault by kind and place; its text, which may quote anything, only to the file."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f"{os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else "unknown"
+    line = last_line(ErrorCode.INTERNAL_FAULT, "", f"{type(error).__name__} at {place}")
+    _say(ending, line, line + "\n" + "".join(traceback.format_exception(error)))
+    return ExitStatus.INTERNAL
+
+
+def _say(ending: Ending, line: str, last_words: str) -> None:
+    StandardError().write_line(line)
+    if ending.diagnostics_directory is not None and last_words:
+        leave_last_words(ending.diagnostics_directory, last_words + "\n", SystemEntropy())

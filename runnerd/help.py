@@ -1,0 +1,179 @@
+"""What the program says of itself and, for each way to end, what a person can do next.
+
+It decides words. It refuses to decide anything else.
+"""
+
+from typing import Final
+
+import msgspec
+
+from protocol.envelope import PROTOCOL_MAX, PROTOCOL_MIN, PROTOCOL_NAME
+from protocol.errors import ErrorCode
+
+VERSION: Final = "0.1.0"
+
+USAGE: Final = """\
+usage: runnerd --connect-url URL --state-dir DIR --run-id ID --session-id ID --turn-id ID
+               --item-id ID --runner-id ID --environment-lease-id ID --runner-version TEXT
+               --runner-digest TEXT [OPTIONS]
+
+The daemon of one agent run: it connects to a controller, starts the agent when told to, and
+keeps every event and command result on disk until the controller has acknowledged it.
+
+The one-use bootstrap ticket comes in the environment variable
+PAPERCLIP_RUNNER_BOOTSTRAP_TICKET, which is overwritten at once, or in a file (see below).
+It is never an argument.
+
+required:
+  --connect-url URL            ws:// to a loopback address, or wss:// to a verified server
+  --state-dir DIR              private directory; created with mode 0700 if it is absent
+  --run-id ID, --session-id ID, --turn-id ID, --item-id ID
+                               letters, digits and . _ : - ; at most 160 (turn, item: 240)
+  --runner-id ID, --environment-lease-id ID
+  --runner-version TEXT, --runner-digest TEXT
+
+options (`--name VALUE` or `--name=VALUE`):
+  --ticket-file FILE           read the ticket from a private file, then remove the file;
+                               without it, $CREDENTIALS_DIRECTORY is looked into when the
+                               variable is absent
+  --ca-bundle-path FILE        private PEM file trusted beside the system's roots (wss:// only)
+  --max-outbox-bytes N         default 16777216
+  --p0-reserve-bytes N         default 1048576; less than the outbox
+  --max-frame-bytes N          default 1048576
+  --reconnect-delay-ms N       default 250; doubles up to 5000 with jitter
+  --reconnect-grace-ms N       end after being disconnected for so long; default: never
+  --max-runtime-ms N           end after so long; default 0: never
+  --bootstrap-deadline-ms N    end if no controller accepts the ticket; default 60000
+  --diagnostics-directory DIR  private directory for the message of a fatal error
+  --log-level LEVEL            debug, info, warning or error; default $RUNNERD_LOG or info
+  --help, --version, --build-metadata
+
+accepted and ignored: --fake-harness --fake-harness-script --lifecycle-mode --idle-timeout-ms
+                      --max-lifetime-ms
+
+exit status:
+   0  the run was shut down, suspended or revoked, and everything was delivered
+  64  usage: a flag or the destination            65  a damaged, foreign or newer state file
+  69  no controller was reached in time           70  a fault of the program
+  73  unusable or locked state directory          74  the disk failed
+  75  stopped or without authority, resumable     76  both histories contradict each other
+  77  no ticket
+Each end other than 0 writes one line `runnerd: CODE: MESSAGE; REMEDY` to standard error.
+"""
+
+_FRESH_TICKET: Final = "start again with a fresh ticket to resume"
+_LOOK_AT_FILE: Final = "nothing was changed: look at it, or use another --state-dir for a new run"
+_LOOK_AT_HISTORIES: Final = "find out which of both was restored from an older copy"
+_LOOK_AT_DISK: Final = "check the disk, then " + _FRESH_TICKET
+_LOOK_AT_CONTROLLER: Final = "check the controller, then " + _FRESH_TICKET
+
+ENDS: Final[dict[ErrorCode, tuple[str, str]]] = {
+    ErrorCode.USAGE_INVALID: ("the command line is not valid", "see runnerd --help"),
+    ErrorCode.TICKET_MISSING: (
+        "there is no bootstrap ticket",
+        "set PAPERCLIP_RUNNER_BOOTSTRAP_TICKET or pass --ticket-file",
+    ),
+    ErrorCode.DESTINATION_REFUSED: (
+        "the controller may not be reached there",
+        "use ws:// with a loopback address, or wss://",
+    ),
+    ErrorCode.BOOTSTRAP_CONSUMED: (
+        "the controller did not welcome the runner after its proof, and the ticket may be spent",
+        _FRESH_TICKET,
+    ),
+    ErrorCode.BOOTSTRAP_DEADLINE_EXCEEDED: (
+        "no controller accepted the ticket in time",
+        _LOOK_AT_CONTROLLER,
+    ),
+    ErrorCode.TRANSPORT_RECONNECT_GRACE_EXCEEDED: (
+        "the controller was out of reach for longer than --reconnect-grace-ms",
+        _LOOK_AT_CONTROLLER,
+    ),
+    ErrorCode.TRANSPORT_RECONNECT_DEADLINE_EXCEEDED: (
+        "the run took longer than --max-runtime-ms",
+        _FRESH_TICKET,
+    ),
+    ErrorCode.LEASE_EXPIRED_REQUIRES_BOOTSTRAP: ("the lease is over", _FRESH_TICKET),
+    ErrorCode.REVOCATION_FLUSH_REQUIRES_BOOTSTRAP: (
+        "the run was revoked before every event was delivered",
+        "start again with a fresh ticket to deliver",
+    ),
+    ErrorCode.STOP_REQUESTED: ("stopped by a signal", _FRESH_TICKET),
+    ErrorCode.TERMINAL_RESULT_UNACKNOWLEDGED: (
+        "the controller has not acknowledged the end of the run",
+        "start again with a fresh ticket to deliver",
+    ),
+    ErrorCode.RUNNER_ROLLBACK_DETECTED: (
+        "the controller knows events that this state never produced",
+        _LOOK_AT_HISTORIES,
+    ),
+    ErrorCode.CONTROLLER_ROLLBACK_DETECTED: (
+        "the controller has lost events that it had acknowledged",
+        _LOOK_AT_HISTORIES,
+    ),
+    ErrorCode.STATE_LOCKED: ("the state directory is in use", "end the other process first"),
+    ErrorCode.STATE_UNSAFE: (
+        "the state directory is not private",
+        "make it private to this user, or use another --state-dir",
+    ),
+    ErrorCode.STATE_MISSING: ("the state file is missing", _LOOK_AT_FILE),
+    ErrorCode.STATE_CORRUPT: ("the state file is damaged", _LOOK_AT_FILE),
+    ErrorCode.STATE_FOREIGN: ("the state file belongs to something else", _LOOK_AT_FILE),
+    ErrorCode.STATE_VERSION_UNSUPPORTED: (
+        "the state file is of a newer version",
+        "use the program version that wrote it",
+    ),
+    ErrorCode.STORAGE_READ_FAILED: ("the state cannot be read", _LOOK_AT_DISK),
+    ErrorCode.STORAGE_WRITE_FAILED: ("the state cannot be written", _LOOK_AT_DISK),
+    ErrorCode.STORAGE_SYNC_FAILED: ("the disk may not have kept the state", _LOOK_AT_DISK),
+    ErrorCode.STORAGE_UNAVAILABLE: ("the state could not be written for too long", _LOOK_AT_DISK),
+    ErrorCode.INTERNAL_FAULT: (
+        "a fault of this program",
+        "report it; the state file is whole, " + _FRESH_TICKET,
+    ),
+}
+"""What each code with which this program ends means, and what a person can do about it."""
+
+
+class _Prp(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    name: str = PROTOCOL_NAME
+    minimum_version: int = PROTOCOL_MIN
+    maximum_version: int = PROTOCOL_MAX
+
+
+class _BuildMetadata(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    # Both names are part of the contract: a supervisor that checks them refuses any other.
+    schema: str = "paperclip-runner/runnerd-build-metadata/v1"
+    binary_name: str = "paperclip-runnerd"
+    package_name: str = "@paperclipai/paperclip-runner"
+    package_version: str = VERSION
+    binary_contract_version: int = 2
+    native_execution_version: int = 1
+    harness_driver_version: int = 1
+    prp: _Prp = _Prp()
+    prp_transport_modes: tuple[str, ...] = ("dial_ws_loopback", "dial_wss")
+    durable_session_capabilities: tuple[str, ...] = (
+        "unlimited_runtime",
+        "connection_lease_renewal",
+    )
+
+
+def build_metadata() -> str:
+    """Return the one JSON line by which a supervisor checks what it is about to start.
+
+    Source: runner-behaviour 1.
+    """
+    return msgspec.json.encode(_BuildMetadata()).decode()
+
+
+def last_line(code: ErrorCode, message: str = "", detail: str = "") -> str:
+    """Return the line with which the program ends: code, words, what to do; no control character.
+
+    Args:
+        message: what happened; the code's own words if empty.
+        detail: stands in brackets behind the words.
+    """
+    words, remedy = ENDS.get(code, (code.value.replace("_", " "), "report it"))
+    words = (message or words) + (f" ({detail})" if detail else "")
+    line = f"runnerd: {code.value}: {words}; {remedy}"
+    return "".join(character if character.isprintable() else "?" for character in line)

@@ -1,0 +1,1 @@
+"""Adapters of the daemon: its socket, its signals, its files, its log."""

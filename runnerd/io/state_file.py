@@ -1,0 +1,55 @@
+"""The runner's state on disk: one locked directory, one file.
+
+It decides that one process owns a state and that what is loaded was checked. It refuses to
+know what a state means.
+"""
+
+from typing import Final
+
+from protocol.base.atomic_file import AtomicFile
+from protocol.base.ports import Entropy, Filesystem
+from protocol.base.posix_fs import Lock, lock_directory
+from protocol.limits import STATE_BYTES_OVERHEAD_MAX
+from runnerd.core.state import STATE_SCHEMA, Durable, Settings
+from runnerd.core.state_codec import encode, load
+
+STATE_FILE_NAME: Final = "runner-state.json"
+
+
+class StateFile:
+    """`runner-state.json` in a directory that this process has locked."""
+
+    def __init__(self, fs: Filesystem, entropy: Entropy, directory: str, settings: Settings):
+        self._directory = directory
+        self._settings = settings
+        self._lock: Lock | None = None
+        self._file = AtomicFile(
+            fs,
+            entropy,
+            directory=directory,
+            name=STATE_FILE_NAME,
+            schema=STATE_SCHEMA,
+            size_max=settings.max_outbox_bytes + STATE_BYTES_OVERHEAD_MAX,
+        )
+
+    def open(self) -> Durable | None:
+        """Make the directory private and ours, and return the state in it, None if there is none.
+
+        Raises PrpError ``state_*`` or ``storage_*``; the file is as it was.
+        """
+        self._file.open_directory()
+        # The lock file is of this user, so the directory had to be made private first.
+        self._lock = lock_directory(self._directory)
+        self._file.remove_leftovers()
+        content = self._file.recover()
+        return None if content is None else load(content, self._settings)
+
+    def replace(self, durable: Durable) -> None:
+        """Make ``durable`` the state on disk; raises WriteFailed."""
+        self._file.replace(encode(durable))
+
+    def close(self) -> None:
+        """Give the directory up."""
+        if self._lock is not None:
+            self._lock.release()
+        self._file.close()

@@ -1,0 +1,195 @@
+"""The one loop of a connected runner: inputs in, one write in flight, actions out.
+
+It decides nothing about the protocol: it feeds whole batches, lets the driver say what may
+leave, and hands over without waiting. It refuses to know sockets, processes and files.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Final, assert_never
+
+import anyio
+import msgspec
+from anyio.abc import TaskGroup
+
+from protocol.base.atomic_file import WriteFailed as ReplaceFailed
+from protocol.base.clock import MonoMs
+from protocol.limits import HARNESS_GRACE_MS, SHELL_SLEEP_MS_MAX
+from runnerd.core.actions import (
+    Action,
+    CloseConnection,
+    Dial,
+    Exit,
+    ForgetHarness,
+    ReadHarness,
+    ReleaseHarness,
+    SendEvent,
+    SendPong,
+    SendRenewal,
+    SendResult,
+    StartHarness,
+    StopHarness,
+)
+from runnerd.core.inputs import Input, TimePassed
+from runnerd.core.step import next_deadline
+from runnerd.driving import RunnerDriver, end_write
+from runnerd.first_contact import World
+from runnerd.harness.executor import Executor
+from runnerd.inbox import Inbox
+from runnerd.io.dialling import Call
+from runnerd.io.endpoint import Endpoint
+from runnerd.io.writer import StateWriter
+
+_MS: Final = 1000
+_STANDING_DEADLINE_MS: Final = 50
+"""A deadline that was told and still stands waits for something else than time."""
+
+
+class WriteEnded(msgspec.Struct, frozen=True):
+    """The write in flight is durable, or ``failure`` says why not."""
+
+    failure: ReplaceFailed | None
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """Something happened beside the loop that nothing of ours may do."""
+
+    cause: BaseException
+
+
+class Faulted(Exception):
+    """The shell cannot go on; the cause is attached."""
+
+
+async def serve(driver: RunnerDriver, world: World, call: Call, environ: Mapping[str, str]) -> Exit:
+    """Run the daemon from its first welcome to its end.
+
+    Args:
+        driver: has been fed the welcome of ``call``.
+        environ: the environment of which a harness may see the allowed part.
+
+    Returns:
+        The core's order to end; connection and harness are gone by then.
+    """
+    async with anyio.create_task_group() as tasks:
+        shell = Shell(driver, world, tasks, environ)
+        try:
+            order = await shell.run(call)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await shell.close()
+        tasks.cancel_scope.cancel()
+    return order
+
+
+class Shell:
+    """Feeds the driver and performs what it lets out."""
+
+    def __init__(
+        self, driver: RunnerDriver, world: World, tasks: TaskGroup, environ: Mapping[str, str]
+    ) -> None:
+        self._driver = driver
+        self._world = world
+        self._inbox: Inbox[Input | WriteEnded | Fault] = Inbox()
+        self._endpoint = Endpoint(world.caller, world.clock, self._inbox.post, tasks)
+        self._executor = Executor(
+            self._inbox.post, run_id=driver.staged.settings.identity.run_id, environ=environ
+        )
+        self._writer = StateWriter(
+            world.store,
+            done=lambda failure: self._inbox.post(WriteEnded(failure)),
+            failed=lambda cause: self._inbox.post(Fault(cause)),
+        )
+        self._told_deadline: MonoMs | None = None
+
+    async def run(self, call: Call) -> Exit:
+        """Loop until the core orders the end."""
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(self._note_fault)
+        self._world.stops.attach(loop, self._inbox.post)
+        for fact in call.further:
+            self._inbox.post(fact)
+        await self._endpoint.adopt(call)
+        while True:
+            self._begin_write()
+            if (order := self._perform_ready()) is not None:
+                return order
+            await self._inbox.wait(self._sleep_ms() / _MS)
+            self._feed_waiting()
+            self._tell_time()
+
+    async def close(self) -> None:
+        """End connection and harness; the write in flight, if any, is left to itself."""
+        self._endpoint.close()
+        self._writer.close()
+        await self._executor.close(HARNESS_GRACE_MS)
+
+    # --- into the core ----------------------------------------------------------------------
+
+    def _feed_waiting(self) -> None:
+        """Feed everything that waits before anything is let out: one write serves it all."""
+        clock, driver, log = self._world.clock, self._driver, self._world.log
+        for item in self._inbox.take():
+            match item:
+                case WriteEnded(failure=failure):
+                    self._endpoint.state_is_being_written(False)
+                    end_write(driver, log, failure, clock.now())
+                case Fault(cause=cause):
+                    raise Faulted from cause
+                case _:
+                    log.heard(item)
+                    driver.feed(item, clock.now())
+
+    def _tell_time(self) -> None:
+        deadline, now = next_deadline(self._driver.staged), self._world.clock.now()
+        if deadline is not None and now.mono_ms >= deadline:
+            self._told_deadline = deadline
+            self._driver.feed(TimePassed(), now)
+
+    def _sleep_ms(self) -> int:
+        """Return how long nothing can be due; never long, for timers do not count suspension."""
+        deadline = next_deadline(self._driver.staged)
+        if deadline is None:
+            return SHELL_SLEEP_MS_MAX
+        left_ms = deadline - self._world.clock.now().mono_ms
+        if deadline == self._told_deadline:
+            left_ms = max(left_ms, _STANDING_DEADLINE_MS)
+        return max(0, min(left_ms, SHELL_SLEEP_MS_MAX))
+
+    # --- out of the core --------------------------------------------------------------------
+
+    def _begin_write(self) -> None:
+        if (write := self._driver.next_write()) is not None:
+            self._endpoint.state_is_being_written(True)
+            self._writer.begin(write.state.durable)
+
+    def _perform_ready(self) -> Exit | None:
+        log, order = self._world.log, None
+        while order is None and (action := self._driver.next_action()) is not None:
+            log.ordered(action)
+            if isinstance(action, Exit):
+                order = action
+            else:
+                self._perform(action)
+        self._endpoint.flush()
+        return order
+
+    def _perform(self, action: Action) -> None:
+        match action:
+            case (
+                Dial() | SendEvent() | SendResult() | SendRenewal() | SendPong() | CloseConnection()
+            ):
+                self._endpoint.perform(action)
+            case (
+                StartHarness() | ReleaseHarness() | ReadHarness() | StopHarness() | ForgetHarness()
+            ):
+                self._executor.perform(action)
+            case Exit():
+                raise AssertionError("the end is not performed, it is returned")
+            case _:
+                assert_never(action)
+
+    def _note_fault(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Take what the event loop would print with a traceback and go on after."""
+        cause = context.get("exception")
+        self._inbox.post(Fault(cause if isinstance(cause, BaseException) else Faulted()))
