@@ -12,7 +12,7 @@ import msgspec
 
 from protocol import event_types
 from protocol.admission import IN_ENVELOPE, admit
-from protocol.canonical_json import JsonValue, parse_strict
+from protocol.canonical_json import JsonValue
 from protocol.errors import ErrorCode, PrpError
 from protocol.ids import Identity, SourceEventId, SourceSeq
 from protocol.limits import EVENT_ID_LENGTH_MAX, SAFE_INTEGER_MAX, TURN_ID_LENGTH_MAX
@@ -132,7 +132,7 @@ def validate_event(event: Event, payload: JsonValue) -> None:
         Or raises ``event_invalid`` with the JSON pointer of the first misfit.
     """
     hollow = msgspec.structs.replace(event, payload=_EMPTY)
-    value = parse_strict(_encode(hollow))
+    value = _admit(_encode(hollow))
     assert isinstance(value, dict), "a struct encodes as an object"
     misfit = event_misfit({**value, "payload": payload})
     if misfit is not None:
@@ -186,12 +186,7 @@ def runner_event(
         payload=msgspec.Raw(_encode(payload)),
     )
     body = _encode(event)
-    value = admit(
-        body,
-        IN_ENVELOPE,
-        too_large=ErrorCode.EVENT_TOO_LARGE,
-        invalid=ErrorCode.EVENT_INVALID,
-    )
+    value = _admit(body)
     misfit = event_misfit(value)
     # A number that is not finite is written as null, which is another value.
     if misfit is None and isinstance(value, dict) and value["payload"] != payload:
@@ -202,6 +197,15 @@ def runner_event(
 
 
 _EMPTY: Final = msgspec.Raw(b"{}")
+
+
+def _admit(body: bytes) -> JsonValue:
+    return admit(
+        body,
+        IN_ENVELOPE,
+        too_large=ErrorCode.EVENT_TOO_LARGE,
+        invalid=ErrorCode.EVENT_INVALID,
+    )
 
 
 def _payload_misfit(is_v2: bool, event_type: JsonValue, payload: JsonValue) -> str | None:

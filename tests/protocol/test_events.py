@@ -168,6 +168,7 @@ def test_validation_judges_the_members_and_the_payload() -> None:
     cases: list[tuple[Event, Any]] = [
         (msgspec.structs.replace(event, priority=5), {}),
         (msgspec.structs.replace(event, turn_id=""), {}),
+        (msgspec.structs.replace(event, source_seq=2**53), {}),
         (msgspec.structs.replace(event, debug=msgspec.Raw(b"[]")), {}),
         (msgspec.structs.replace(event, run_id="\ud800"), {}),
         (event, {"channel": 1}),
