@@ -5,9 +5,8 @@ refuses to import anything of the project, and to believe what the run said of i
 
 Facts come as one JSON object on standard input, figures leave as one on standard output:
 
-    {"root", "store", "runnerState", "folder", "checkpoint", "runId", "runnerPids",
-     "runnerStatuses", "secrets"}  ->  {"holds", "figures": [{"name", "value", "goal", "holds"}],
-                                        "faults": [text]}
+    the members of `Facts`  ->  {"holds", "figures": [{"name", "value", "goal", "holds"}],
+                                 "faults": [text]}
 """
 
 import collections
@@ -360,20 +359,7 @@ def _forms(secret: str) -> list[bytes]:
 
 def main() -> int:
     """Read facts, print the report; status 1 if a figure does not hold."""
-    given = json.load(sys.stdin)
-    report = check(
-        Facts(
-            root=given["root"],
-            store=given["store"],
-            runner_state=given["runnerState"],
-            folder=given["folder"],
-            checkpoint=given["checkpoint"],
-            run_id=given["runId"],
-            runner_pids=given["runnerPids"],
-            runner_statuses=given["runnerStatuses"],
-            secrets=given["secrets"],
-        )
-    )
+    report = check(Facts(**json.load(sys.stdin)))
     print(json.dumps(report))
     return 0 if report["holds"] else 1
 
