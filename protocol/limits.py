@@ -105,8 +105,6 @@ OUTBOX_PAUSE_BYTES: Final = 128 * KIB
 COMMAND_RECORDS_MAX: Final = 128
 COMMANDS_PER_RUN_MAX: Final = 500
 """Open commands of one run in a controller's queue."""
-COMMAND_BYTES_MAX: Final = SEALED_PLAINTEXT_BYTES_MAX - 8 * KIB
-"""A wire command; what is left holds the longest welcome around it (architecture 7.9)."""
 SETTLED_RESULTS_MAX: Final = 256
 """Settled commands that a controller remembers to judge a result that comes again."""
 CREDENTIALS_MAX: Final = 64
@@ -148,6 +146,16 @@ TURN_END_ROOM_BYTES: Final = 8 * KIB
 HARNESS_READ_LINES_MAX: Final = 256
 """Lines that one read of the harness hands to the core."""
 HARNESS_LINE_BYTES_MAX: Final = 64 * KIB
+HARNESS_PIPE_READ_BYTES: Final = 64 * KIB
+"""One read of a harness's output: what a pipe holds by default (pipe(7))."""
+HARNESS_POLL_MS: Final = 5
+"""Between two looks at a process tree that is being ended (runner-behaviour 12)."""
+HARNESS_KILL_MS_MAX: Final = 3_000
+"""Killing goes on for this long; who is left then is reported as surviving."""
+HARNESS_LOOKS_MAX: Final = 64
+"""Repetitions of one look at our children while they end during it."""
+STDERR_PAUSE_MS: Final = 1
+"""Between two full reads of standard error, so that a flood leaves the loop time to wait."""
 STDERR_TAIL_LINES_MAX: Final = 32
 STDERR_TAIL_BYTES_MAX: Final = 16 * KIB
 PROVIDER_ARGUMENTS_MAX: Final = 256

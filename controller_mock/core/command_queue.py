@@ -74,7 +74,7 @@ def on_command_requested(run: Run, stimulus: CommandRequested, now: Now) -> Step
     Source: prp-wire 8.1 and 8.2.
     """
     try:
-        command = wire_command(run.durable, stimulus, now)
+        command, body = wire_command(run.durable, stimulus, now)
         known = known_command(run.durable, command)
         if known is None:
             check_room(run.durable)
@@ -82,7 +82,6 @@ def on_command_requested(run: Run, stimulus: CommandRequested, now: Now) -> Step
         return Transition(run, (Gated(Reply(request=stimulus.request, code=error.code)),))
     if known is not None:
         return Transition(run, (_replied(stimulus, known, run),))
-    body = msgspec.json.encode(command)
     opened = OpenCommand(command=command, fingerprint=command_fingerprint(command))
     put = PutCommand(
         controller_seq=command.controller_seq,

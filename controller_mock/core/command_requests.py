@@ -17,12 +17,12 @@ from protocol.commands import (
     COMMAND_TYPES_V2_ONLY,
     Precondition,
     WireCommand,
+    admit_command,
     command_fingerprint,
-    validate_command,
 )
 from protocol.errors import ErrorCode, PrpError
 from protocol.ids import CommandId, ControllerSeq, is_stable_id
-from protocol.limits import COMMAND_BYTES_MAX, COMMAND_ID_LENGTH_MAX, COMMANDS_PER_RUN_MAX
+from protocol.limits import BODY_BYTES_MAX, COMMAND_ID_LENGTH_MAX, COMMANDS_PER_RUN_MAX
 from protocol.timestamps import rfc3339_ms, unix_ms_of
 
 NUMBERED_PREFIX: Final = "command_prp_"
@@ -32,8 +32,10 @@ NEXT_AUTHORITY: Final = "paperclipNextAuthority"
 _PRECONDITION: Final = msgspec.json.Decoder(Precondition)
 
 
-def wire_command(durable: DurableRun, stimulus: CommandRequested, now: Now) -> WireCommand:
-    """Return the requested command under the next number.
+def wire_command(
+    durable: DurableRun, stimulus: CommandRequested, now: Now
+) -> tuple[WireCommand, bytes]:
+    """Return the requested command under the next number, and its body as it will be delivered.
 
     Raises:
         PrpError: ``runner_revoked``, ``command_too_large``, ``command_invalid``, or
@@ -43,9 +45,8 @@ def wire_command(durable: DurableRun, stimulus: CommandRequested, now: Now) -> W
     """
     if durable.revocation_epoch > 0:
         raise PrpError(ErrorCode.RUNNER_REVOKED)
-    if len(stimulus.payload) > COMMAND_BYTES_MAX:
+    if len(stimulus.payload) > BODY_BYTES_MAX:
         raise PrpError(ErrorCode.COMMAND_TOO_LARGE)
-    _check_payload(stimulus)
     seq = ControllerSeq(durable.last_controller_seq + 1)
     command_id = _numbered(seq) if stimulus.command_id is None else stimulus.command_id
     command = WireCommand(
@@ -58,14 +59,13 @@ def wire_command(durable: DurableRun, stimulus: CommandRequested, now: Now) -> W
         deadline_at=stimulus.deadline_at,
         precondition=_precondition(stimulus),
     )
-    validate_command(command)
     if not is_stable_id(command.command_id, COMMAND_ID_LENGTH_MAX):
         raise PrpError(ErrorCode.COMMAND_INVALID, "its id is not a stable id")
     if command.deadline_at is not None and unix_ms_of(command.deadline_at) is None:
         raise PrpError(ErrorCode.COMMAND_INVALID, "its deadline is not a timestamp")
-    if len(msgspec.json.encode(command)) > COMMAND_BYTES_MAX:
-        raise PrpError(ErrorCode.COMMAND_TOO_LARGE)
-    return command
+    body = admit_command(command)
+    _check_authority(stimulus)
+    return command, body
 
 
 def known_command(durable: DurableRun, command: WireCommand) -> WireCommand | SettledCommand | None:
@@ -107,13 +107,9 @@ def _numbered(seq: ControllerSeq) -> str:
     return f"{NUMBERED_PREFIX}{seq:08d}"
 
 
-def _check_payload(stimulus: CommandRequested) -> None:
-    try:
-        payload = parse_strict(stimulus.payload)
-    except PrpError as error:
-        raise PrpError(ErrorCode.COMMAND_INVALID, error.message) from None
-    if not isinstance(payload, dict):
-        raise PrpError(ErrorCode.COMMAND_INVALID, "its payload is not an object")
+def _check_authority(stimulus: CommandRequested) -> None:
+    payload = parse_strict(stimulus.payload)
+    assert isinstance(payload, dict), "an admitted command has an object"
     if stimulus.type == "run.attach" and NEXT_AUTHORITY in payload:
         raise PrpError(ErrorCode.AUTHORITY_CHANGE_UNSUPPORTED)
 

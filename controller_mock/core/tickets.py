@@ -44,11 +44,12 @@ def on_ticket_issued(run: Run, stimulus: TicketIssued, now: Now) -> Step:
 
     Returns:
         The ticket at the next revision. Or a reply: ``usage_invalid`` for a life outside
-        1..60,000 ms.
+        1..60,000 ms, ``credential_used`` for a token that is known already.
     """
     if not 1 <= stimulus.ttl_ms <= TICKET_TTL_MS_CEILING:
-        code = ErrorCode.USAGE_INVALID
-        return Transition(run, (Gated(Reply(request=stimulus.request, code=code)),))
+        return _not_issued(run, stimulus, ErrorCode.USAGE_INVALID)
+    if find_credential(run.durable, stimulus.credential_id) is not None:
+        return _not_issued(run, stimulus, ErrorCode.CREDENTIAL_USED)
     ticket = PutCredential(
         credential_id=stimulus.credential_id,
         kind="bootstrap",
@@ -166,6 +167,10 @@ def with_deadline(
     deadlines = {held: end for held, end in live.deadlines.items() if held in kept}
     deadlines[credential_id] = MonoMs(now.mono_ms + life_ms)
     return msgspec.structs.replace(live, deadlines=deadlines)
+
+
+def _not_issued(run: Run, stimulus: TicketIssued, code: ErrorCode) -> Step:
+    return Transition(run, (Gated(Reply(request=stimulus.request, code=code)),))
 
 
 def _with_known_deadline(run: Run, lease: PutCredential, now: Now) -> LiveRun:

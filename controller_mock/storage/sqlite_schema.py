@@ -171,6 +171,7 @@ INSERT INTO credentials (
 ON CONFLICT (credential_id) DO UPDATE SET
     expires_at_unix_ms = excluded.expires_at_unix_ms, used = excluded.used,
     revoked = excluded.revoked, superseded = excluded.superseded
+WHERE run_id = excluded.run_id
 """
 
 PUT_RUNS: Final = f"""

@@ -1,0 +1,1 @@
+"""One contract suite for every store, and what is particular to each of them."""
