@@ -190,6 +190,7 @@ def test_canonical_spelling_does_not_depend_on_the_order_or_spelling_of_the_text
 
 
 @given(st.dictionaries(texts, st.just(0)))
+@example({"\uffff": 0, "😀": 0})
 def test_members_are_sorted_by_utf16_code_units(value: dict[str, JsonValue]) -> None:
     names = list(json.loads(canonical_bytes(value)))
 

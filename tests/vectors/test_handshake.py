@@ -1,5 +1,6 @@
 """Proofs and session keys against upstream's."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,13 @@ from protocol.canonical_json import canonical_bytes
 from protocol.credentials import auth_key, credential_id
 from protocol.envelope import AuthHello, Resume
 from protocol.handshake import (
+    Challenge,
     ClientOffer,
     CredentialFacts,
     SessionKeys,
     client_answer,
     client_proof,
+    read_hello,
     server_challenge,
     server_proof,
     server_verify,
@@ -22,6 +25,7 @@ from protocol.handshake import (
 )
 from protocol.ids import Identity, LeaseId
 from protocol.secrets import Secret
+from protocol.secure_channel import Role, SecureChannel
 from tests.vectors.conftest import load
 
 
@@ -54,6 +58,31 @@ def test_both_roles_reach_the_keys_of_upstream_when_no_extension_is_offered(
     assert plain
     for case in plain:
         run_both_roles(case)
+
+
+def test_recorded_handshake_is_verified_by_the_controller(
+    recorded_connection: dict[str, Any],
+) -> None:
+    sent = [frame["text"].encode() for frame in recorded_connection["frames"][:3]]
+    key = auth_key(Secret(recorded_connection["credentialToken"]))
+    payload = json.loads(sent[1])["payload"]
+    proof = payload.pop("serverProof")
+
+    hello = read_hello(sent[0])
+    challenge = Challenge(
+        frame=sent[1],
+        text=canonical_bytes(payload),
+        server_proof=proof,
+        selected_version=payload["selectedVersion"],
+        client_nonce=hello.client_nonce,
+        server_nonce=payload["serverNonce"],
+        credential_id=hello.credential_id,
+    )
+    keys = server_verify(challenge, key, sent[2])
+
+    first = recorded_connection["frames"][3]
+    channel = SecureChannel(keys, Role.CLIENT)
+    assert channel.open(first["text"].encode()).decode() == first["plaintext"]
 
 
 def run_both_roles(case: dict[str, Any]) -> None:
