@@ -28,7 +28,11 @@ _ASTRAL_LEAD: Final = re.compile(b"[\xf0-\xf4]")
 """First byte of a UTF-8 sequence for a character beyond U+FFFF."""
 _SAFE_INTEGER_DIGITS: Final = len(str(-SAFE_INTEGER_MAX))
 
-_HAS_FLOAT: Final = 1
+_PLAIN_MIN: Final = 1e-3
+_PLAIN_MAX: Final = 1e15
+"""Between these the encoder spells a fraction as ECMAScript does: digits, point, digits."""
+
+_HAS_UNUSUAL_FLOAT: Final = 1
 _HAS_LARGE_INTEGER: Final = 2
 
 
@@ -117,8 +121,10 @@ def _survey(value: JsonValue) -> int:
             elif kind is int:
                 if not -SAFE_INTEGER_MAX <= item <= SAFE_INTEGER_MAX:  # type: ignore[operator]
                     flags |= _HAS_LARGE_INTEGER
-            elif kind is float:
-                flags |= _HAS_FLOAT
+            elif isinstance(item, float) and (
+                item.is_integer() or not _PLAIN_MIN <= abs(item) < _PLAIN_MAX
+            ):
+                flags |= _HAS_UNUSUAL_FLOAT
         level = below
         depth += 1
     return flags

@@ -49,6 +49,8 @@ ISSUED_AT_BYTES_MAX: Final = 64
 
 # Handshake and connection (prp-wire 3, runner-behaviour 10)
 CHALLENGE_TTL_MS: Final = 5_000
+HANDSHAKE_FRAME_BYTES_MAX: Final = 64 * KIB
+"""A frame of a stranger; upstream's hello and challenge are about 1 KiB."""
 NONCE_LENGTH_MAX: Final = 256
 """A peer's nonce is repeated in the challenge; upstream sends 64 and 36 characters."""
 HANDSHAKE_STEP_TIMEOUT_MS: Final = 2_000

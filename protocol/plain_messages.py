@@ -11,6 +11,7 @@ import msgspec
 from protocol.canonical_json import JsonValue, canonical_bytes, parse_strict
 from protocol.envelope import PROTOCOL_NAME, AuthHello
 from protocol.errors import ErrorCode, PrpError
+from protocol.limits import HANDSHAKE_FRAME_BYTES_MAX
 
 HELLO: Final = "auth_hello"
 CHALLENGE: Final = "auth_challenge"
@@ -97,6 +98,9 @@ def read_plain_hello(frame: bytes) -> tuple[int, AuthHello]:
 
 
 def _open(frame: bytes, kind: str) -> tuple[int, JsonValue]:
+    # The sender is not known yet, so it gets less of our time than a session's peer.
+    if len(frame) > HANDSHAKE_FRAME_BYTES_MAX:
+        raise PrpError(ErrorCode.MESSAGE_TOO_LARGE, f"{len(frame)} bytes instead of {kind}")
     message = parse_strict(frame)
     if not isinstance(message, dict) or message.get("protocol") != PROTOCOL_NAME:
         raise PrpError(ErrorCode.MESSAGE_INVALID, "not a message of this protocol")

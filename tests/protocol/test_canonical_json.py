@@ -180,6 +180,17 @@ def test_canonical_spelling_is_read_back_as_the_same_value_and_spelled_the_same(
     assert canonicalise(canonical) == canonical
 
 
+@given(st.floats(allow_nan=False, allow_infinity=False) | st.floats(1e-4, 1e16))
+@example(1e-3)
+@example(1e15)
+@example(123456.789)
+def test_number_is_spelled_alike_wherever_it_stands(number: float) -> None:
+    alone = canonical_bytes(number)
+
+    assert float(alone) == number
+    assert canonical_bytes([number, "\ud800"]) == b"[" + alone + b',"\\ud800"]'
+
+
 @given(values)
 def test_canonical_spelling_does_not_depend_on_the_order_or_spelling_of_the_text(
     value: Any,

@@ -1,106 +1,41 @@
 """Each end proves the capability to the other, and nothing altered passes."""
 
-import contextlib
 import json
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from protocol.base.clock import MonoMs, Now, UnixMs
-from protocol.canonical_json import canonical_bytes
-from protocol.credentials import auth_key, credential_id
-from protocol.envelope import ProtocolVersion, Resume
-from protocol.errors import ErrorCode, PrpError
+from protocol.credentials import auth_key
+from protocol.envelope import ProtocolVersion
+from protocol.errors import ErrorCode
 from protocol.handshake import (
-    Challenge,
-    ClientAnswer,
     ClientOffer,
-    CredentialFacts,
     client_answer,
     client_hello,
     read_hello,
     server_challenge,
-    server_proof,
     server_verify,
 )
-from protocol.ids import Identity, LeaseId
+from protocol.ids import Identity
 from protocol.limits import NONCE_LENGTH_MAX
 from protocol.secrets import Secret
-
-TOKEN: Final = Secret("s3cret")
-KEY: Final = auth_key(TOKEN)
-EXPIRY: Final = 1_800_000_000_000
-NOW: Final = Now(UnixMs(EXPIRY - 1), MonoMs(0))
-IDENTITY: Final = Identity(
-    runner_instance_id="runner_1",
-    environment_lease_id="envlease_1",
-    run_id="run_1",
-    normalized_session_id="session_1",
-    turn_id="turn_1",
-    item_id="item_1",
-)
-BOOTSTRAP: Final = ClientOffer(
-    identity=IDENTITY,
-    runner_version="1.2.3",
-    runner_digest="sha256:" + "ab" * 32,
-    credential_kind="bootstrap",
-    credential_id=credential_id(TOKEN),
-    client_nonce="5d" * 32,
-    resume=Resume(last_controller_command_seq=3, next_source_event_seq=9, acked_source_seq=7),
-)
-LEASE: Final = msgspec.structs.replace(
+from tests.protocol.handshake_world import (
     BOOTSTRAP,
-    credential_kind="lease",
-    lease_id=LeaseId("connection_lease_1"),
-    lease_expires_at_unix_ms=EXPIRY,
-    lease_revocation_epoch=4,
+    EXPIRY,
+    IDENTITY,
+    KEY,
+    LEASE,
+    NOW,
+    Change,
+    challenge_for,
+    changed,
+    code_of,
+    facts_of,
+    signed_again,
 )
-
-
-def facts_of(offer: ClientOffer, version: ProtocolVersion = 2) -> CredentialFacts:
-    is_lease = offer.credential_kind == "lease"
-    return CredentialFacts(
-        kind=offer.credential_kind,
-        credential_id=offer.credential_id,
-        identity=offer.identity,
-        runner_version=offer.runner_version,
-        runner_digest=offer.runner_digest,
-        expires_at_unix_ms=EXPIRY,
-        revocation_epoch=4 if is_lease else 0,
-        lease_id=offer.lease_id,
-        lease_version=version if is_lease else None,
-    )
-
-
-def challenge_for(offer: ClientOffer, version: ProtocolVersion = 2) -> Challenge:
-    hello = read_hello(client_hello(offer))
-    return server_challenge(hello, facts_of(offer, version), KEY, "server nonce")
-
-
-def changed(frame: bytes, change: Callable[[dict[str, Any]], object]) -> bytes:
-    message = json.loads(frame)
-    change(message)
-    return json.dumps(message).encode()
-
-
-def signed_again(frame: bytes, change: Callable[[dict[str, Any]], object]) -> bytes:
-    """A challenge with a changed payload by a sender that holds the capability."""
-    message = json.loads(frame)
-    payload = message["payload"]
-    del payload["serverProof"]
-    change(payload)
-    payload["serverProof"] = server_proof(KEY, canonical_bytes(payload))
-    return json.dumps(message).encode()
-
-
-def code_of(action: Callable[[], object]) -> ErrorCode:
-    with pytest.raises(PrpError) as refusal:
-        action()
-    return refusal.value.code
 
 
 def answer_code(offer: ClientOffer, frame: bytes, now: Now = NOW) -> ErrorCode:
@@ -296,7 +231,7 @@ def test_other_revocation_epoch_of_a_lease_gets_no_answer(epoch: int) -> None:
 # --- The controller's checks ----------------------------------------------------------------
 
 
-def hello_code(change: Callable[[dict[str, Any]], object]) -> ErrorCode:
+def hello_code(change: Change) -> ErrorCode:
     hello = changed(client_hello(LEASE), change)
     return code_of(
         lambda: server_challenge(read_hello(hello), facts_of(LEASE), KEY, "server nonce")
@@ -366,7 +301,7 @@ def test_hello_with_an_endless_nonce_is_refused() -> None:
     assert code == ErrorCode.MESSAGE_INVALID
 
 
-def response_code(change: Callable[[dict[str, Any]], object], key: Secret = KEY) -> ErrorCode:
+def response_code(change: Change, key: Secret = KEY) -> ErrorCode:
     challenge = challenge_for(LEASE)
     answer = client_answer(LEASE, KEY, challenge.frame, NOW)
     return code_of(lambda: server_verify(challenge, key, changed(answer.response, change)))
@@ -399,58 +334,3 @@ def test_upper_case_client_proof_is_refused() -> None:
 
 def test_client_proof_under_another_key_is_refused() -> None:
     assert response_code(lambda m: None, auth_key(Secret("x"))) == ErrorCode.PROOF_INVALID
-
-
-# --- What is not such a message at all --------------------------------------------------------
-
-
-def readers() -> dict[str, tuple[bytes, Callable[[bytes], object]]]:
-    challenge = challenge_for(LEASE)
-    answer: ClientAnswer = client_answer(LEASE, KEY, challenge.frame, NOW)
-    return {
-        "hello": (client_hello(LEASE), read_hello),
-        "challenge": (challenge.frame, lambda frame: client_answer(LEASE, KEY, frame, NOW)),
-        "response": (answer.response, lambda frame: server_verify(challenge, KEY, frame)),
-    }
-
-
-@pytest.mark.parametrize("name", ["hello", "challenge", "response"])
-@pytest.mark.parametrize(
-    ("change", "code"),
-    [
-        (lambda m: m.update(protocol="other"), ErrorCode.MESSAGE_INVALID),
-        (lambda m: m.pop("protocol"), ErrorCode.MESSAGE_INVALID),
-        (lambda m: m.update(kind="welcome"), ErrorCode.MESSAGE_UNEXPECTED),
-        (lambda m: m.pop("kind"), ErrorCode.MESSAGE_UNEXPECTED),
-        (lambda m: m.update(version=True), ErrorCode.MESSAGE_INVALID),
-        (lambda m: m.update(version="2"), ErrorCode.MESSAGE_INVALID),
-        (lambda m: m.pop("version"), ErrorCode.MESSAGE_INVALID),
-        (lambda m: m.pop("payload"), ErrorCode.MESSAGE_INVALID),
-        (lambda m: m.update(payload=[]), ErrorCode.MESSAGE_INVALID),
-        (lambda m: m["payload"].pop("credentialId"), ErrorCode.MESSAGE_INVALID),
-        (lambda m: m["payload"].update(clientNonce=None), ErrorCode.MESSAGE_INVALID),
-    ],
-)
-def test_frame_of_the_wrong_shape_is_refused_by_code(
-    name: str, change: Callable[[dict[str, Any]], object], code: ErrorCode
-) -> None:
-    frame, read = readers()[name]
-
-    assert code_of(lambda: read(changed(frame, change))) == code
-
-
-READERS: Final = readers()
-
-
-@pytest.mark.parametrize("name", READERS)
-@given(
-    junk=st.binary(max_size=30)
-    | st.sampled_from([b"[]", b"null", b'"x"', b'{"kind":"auth_hello","kind":"auth_hello"}']),
-    place=st.integers(0, 900),
-)
-def test_damaged_frame_gives_a_code_and_no_other_error(name: str, junk: bytes, place: int) -> None:
-    frame, read = READERS[name]
-
-    for damaged in (junk, frame[:place] + junk + frame[place:], frame[:place]):
-        with contextlib.suppress(PrpError):
-            read(damaged)
