@@ -3,6 +3,11 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from websockets.client import ClientProtocol
+from websockets.http11 import Request
+from websockets.protocol import OPEN
+from websockets.server import ServerProtocol
+from websockets.uri import parse_uri
 
 from protocol.limits import UPGRADE_HEADER_BYTES_MAX
 from protocol.upgrade import (
@@ -17,9 +22,10 @@ from protocol.upgrade import (
 
 KEY = "dGhlIHNhbXBsZSBub25jZQ=="
 ACCEPT = b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
+END = b"\r\n\r\n"
 PATH = "/durableRecovery/connect"
-REQUEST = upgrade_request("127.0.0.1:43127", PATH, KEY).removesuffix(b"\r\n\r\n")
-RESPONSE = accepting_response(KEY.encode()).removesuffix(b"\r\n\r\n")
+REQUEST = upgrade_request("127.0.0.1:43127", PATH, KEY).removesuffix(END)
+RESPONSE = accepting_response(KEY.encode()).removesuffix(END)
 
 
 def test_request_has_the_headers_of_upstream_and_no_others() -> None:
@@ -133,6 +139,30 @@ def test_response_without_a_reason_and_with_other_headers_is_believed() -> None:
     response = RESPONSE.replace(b" Switching Protocols", b"") + b"\r\nServer: x"
 
     assert is_accepted(response, KEY)
+
+
+def test_library_server_accepts_the_request_and_its_response_is_believed() -> None:
+    server = ServerProtocol()
+    server.receive_data(REQUEST + END)
+    (request,) = server.events_received()
+    assert isinstance(request, Request)
+
+    server.send_response(server.accept(request))
+
+    head, _, behind = b"".join(server.data_to_send()).partition(END)
+    assert (is_accepted(head, KEY), behind) == (True, b"")
+
+
+def test_library_client_is_accepted_and_believes_the_response() -> None:
+    client = ClientProtocol(parse_uri(f"ws://127.0.0.1:43127{PATH}"))
+    client.send_request(client.connect())
+    verdict = judge_request(b"".join(client.data_to_send()).removesuffix(END), PATH)
+    assert isinstance(verdict, bytes)
+
+    client.receive_data(accepting_response(verdict))
+
+    assert client.handshake_exc is None
+    assert client.state is OPEN
 
 
 @pytest.mark.parametrize("cut", [1, 3, 4096])
