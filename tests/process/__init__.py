@@ -1,0 +1,1 @@
+"""The real daemon as a process: real sockets, real signals, real files; few."""
