@@ -55,7 +55,7 @@ def parse_strict(data: bytes) -> JsonValue:
     except (msgspec.DecodeError, RecursionError):
         return _parse_unusual(data)
     if not is_plain:
-        value = _parse_unusual(data)
+        return _parse_unusual(data)
     if _survey(value) & _HAS_LARGE_INTEGER:
         raise PrpError(ErrorCode.MESSAGE_INVALID, "an integer beyond 2**53 - 1")
     return value
