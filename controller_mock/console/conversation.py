@@ -100,7 +100,8 @@ class Conversation:
         async for event in events:
             self._seen = event.source_seq
             if event.event_type == "run.terminal":
-                return self.outcome() or ExitStatus.RUN_UNKNOWN
+                outcome = self.outcome()
+                return ExitStatus.RUN_UNKNOWN if outcome is None else outcome
             if _is_recoverable(event) and not self._cancelled and not await self._resume():
                 await self.cancel()
                 await self._ended()

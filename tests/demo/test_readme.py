@@ -15,7 +15,7 @@ from runnerd.harness.environment import OWN_PREFIX
 ROOT: Final = Path(__file__).parents[2]
 README: Final = (ROOT / "README.md").read_text()
 COMMANDS: Final = re.findall(r"^```sh\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
-TIME_LIMIT_S: Final = 300
+TIME_LIMIT_S: Final = 120
 
 BOUNDED: Final = {
     "./dev demo\n": "./dev demo --files 24\n",
@@ -50,7 +50,8 @@ def test_readme_s_commands_run_as_they_stand(number: int, tmp_path: Path) -> Non
         output, _ = process.communicate(timeout=TIME_LIMIT_S)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
-        raise
+        output, _ = process.communicate()
+        pytest.fail(f"not done in time:\n{output.decode('utf-8', 'replace')}")
     assert process.returncode == 0, output.decode("utf-8", "replace")
 
 
