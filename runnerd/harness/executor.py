@@ -1,0 +1,140 @@
+"""The executor: performs the core's orders to the harness, each at most once.
+
+It decides which order still means something. It refuses to know how a provider works: that
+is one file each, beside this one.
+"""
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Mapping
+from typing import Final, assert_never
+
+from protocol.errors import PrpError
+from protocol.ids import Generation
+from runnerd.core.actions import (
+    ForgetHarness,
+    ReadHarness,
+    ReleaseHarness,
+    StartHarness,
+    StopHarness,
+)
+from runnerd.core.inputs import HarnessSpawned, HarnessStartFailed, Input
+from runnerd.harness import command
+from runnerd.harness.descendants import Descendants
+from runnerd.harness.driver import Driver, DriverStart, Feed
+from runnerd.harness.environment import child_environment
+from runnerd.harness.process import start_failed
+
+HarnessAction = StartHarness | ReleaseHarness | ReadHarness | StopHarness | ForgetHarness
+
+_PROVIDERS: Final[Mapping[str, DriverStart]] = {command.KIND: command.start}
+
+
+class Executor:
+    """The one owner of the harness process; at most one lives at a time.
+
+    It becomes the parent of every orphan below this process and waits for all of them, so
+    nothing else in this process may start children in a session of their own.
+    """
+
+    def __init__(self, feed: Feed, *, run_id: str, environ: Mapping[str, str]) -> None:
+        """Prepare without starting anything.
+
+        Args:
+            feed: takes the answers; called in the event loop, also from within `perform`.
+            environ: the environment of which the program may see the allowed part.
+        """
+        self._answer = feed
+        self._run_id = run_id
+        self._environ = environ
+        self._descendants = Descendants()
+        self._driver: Driver | None = None
+        self._newest = Generation(0)
+        self._adopts = False
+        self._is_closed = False
+
+    def perform(self, action: HarnessAction) -> None:
+        """Begin to carry out an order; what comes of it is fed as inputs.
+
+        A repeated order changes nothing, and one for a generation that is not the present
+        one is ignored. Must be called in the event loop's thread.
+        """
+        if self._is_closed:
+            return
+        if isinstance(action, StartHarness):
+            self._start(action)
+            return
+        driver = self._driver
+        if driver is None or action.generation != self._newest:
+            return
+        match action:
+            case ReleaseHarness():
+                driver.release()
+            case ReadHarness():
+                driver.read(action.lines_max, action.bytes_max)
+            case StopHarness():
+                driver.stop(action.grace_ms)
+            case ForgetHarness():
+                if driver.is_over:
+                    self._driver = None
+            case _:
+                assert_never(action)
+
+    async def close(self, grace_ms: int) -> int:
+        """End whatever lives, feeding nothing more; returns how many processes are left.
+
+        Args:
+            grace_ms: between TERM and KILL.
+        """
+        self._is_closed = True
+        survivors = 0
+        if self._driver is not None:
+            self._driver.stop(grace_ms)
+            survivors = await self._driver.tree_ended()
+            self._driver.let_go()
+            self._driver = None
+        self._stop_adopting()
+        return survivors
+
+    def _start(self, order: StartHarness) -> None:
+        if order.generation <= self._newest:
+            return
+        if self._driver is not None and not self._driver.is_over:
+            reason = f"generation {self._newest} has not ended"
+            self._feed(HarnessStartFailed(order.generation, reason))
+            return
+        self._newest = order.generation
+        self._driver = None
+        environment = child_environment(order, self._run_id, self._environ)
+        try:
+            self._adopt()
+            driver = _PROVIDERS[command.KIND](order, environment, self._descendants, self._feed)
+        except PrpError as error:
+            self._feed(HarnessStartFailed(order.generation, error.message))
+        else:
+            self._driver = driver
+            self._feed(HarnessSpawned(order.generation, driver.birth))
+
+    def _feed(self, answer: Input) -> None:
+        if not self._is_closed:
+            self._answer(answer)
+
+    def _adopt(self) -> None:
+        if self._adopts:
+            return
+        try:
+            self._descendants.adopt_orphans(adopt=True)
+        except OSError as error:
+            raise start_failed(f"orphans could not be adopted: {error}") from error
+        self._adopts = True
+        # Outside the main thread there are no signals: then orphans wait for the end to be reaped.
+        with contextlib.suppress(ValueError, RuntimeError):
+            asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, self._descendants.reap)
+
+    def _stop_adopting(self) -> None:
+        if self._adopts:
+            self._adopts = False
+            with contextlib.suppress(ValueError, RuntimeError):
+                asyncio.get_running_loop().remove_signal_handler(signal.SIGCHLD)
+            self._descendants.adopt_orphans(adopt=False)

@@ -1,0 +1,1 @@
+"""Real programs, real pipes and real signals under the harness executor."""
