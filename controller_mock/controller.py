@@ -53,15 +53,15 @@ class Controller:
     def __init__(self, store: Store, clock: Clock, entropy: Entropy) -> None:
         self._store = store
         self._entropy = entropy
-        self._shell = Shell(store, clock, entropy)
+        self.shell = Shell(store, clock, entropy)
         self._handles = Handles()
         self._listeners: list[Listener] = []
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Load every run of the store and start to serve."""
-        await self._shell.load()
-        self._task = asyncio.create_task(self._shell.run(), name="controller-shell")
+        await self.shell.load()
+        self._task = asyncio.create_task(self.shell.run(), name="controller-shell")
 
     async def serve(
         self,
@@ -72,7 +72,7 @@ class Controller:
     ) -> Bound:
         """Listen for runners; PrpError ``listen_failed``. Any number of addresses."""
         listener = await listen(
-            self._shell.reception, self._handles, host=host, port=port, path=path, tls=tls
+            self.shell.reception, self._handles, host=host, port=port, path=path, tls=tls
         )
         self._listeners.append(listener)
         return listener.bound
@@ -83,12 +83,12 @@ class Controller:
         The store stays open; it belongs to the caller.
         """
         for listener in self._listeners:
-            await listener.close()
+            listener.close()
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError, Exception):
                 await self._task
-        await self._shell.close()
+        await self.shell.close()
 
     async def failed(self) -> None:
         """Return never; raise the fault of ours that ended the controller."""
@@ -99,23 +99,23 @@ class Controller:
 
     async def create_run(self, config: RunConfig) -> None:
         """Add a run; PrpError ``run_exists`` or ``storage_write_failed``."""
-        await self._unless_failed(self._shell.create(config))
+        await self._unless_failed(self.shell.create(config))
 
     def run_ids(self) -> list[RunId]:
         """Return all runs in the order of their creation."""
-        return [slot.run_id for slot in self._shell.runs()]
+        return [slot.run_id for slot in self.shell.runs()]
 
     def config(self, run_id: RunId) -> RunConfig:
         """Return what a run is bound to; PrpError ``run_unknown``."""
-        return self._shell.slot(run_id).config
+        return self.shell.slot(run_id).config
 
     def view(self, run_id: RunId) -> RunView:
         """Return a run as outsiders may see it: committed facts and the connection."""
-        return self._shell.slot(run_id).view()
+        return self.shell.slot(run_id).view()
 
     def refusals(self) -> dict[ErrorCode, int]:
         """Return how many connections broke a rule since the start, by code."""
-        return dict(self._shell.reception.refusals)
+        return dict(self.shell.reception.refusals)
 
     async def issue_ticket(self, run_id: RunId, ttl_ms: int = TICKET_TTL_MS) -> Secret:
         """Return a fresh one-use ticket, already stored; the caller wipes it after use.
@@ -185,7 +185,7 @@ class Controller:
 
     def drop_connections(self, run_id: RunId) -> None:
         """Drop the run's connections, as a broken network would."""
-        self._shell.drop_connections(self._shell.slot(run_id))
+        self.shell.drop_connections(self.shell.slot(run_id))
 
     # --- waiting and reading --------------------------------------------------------------------
 
@@ -197,7 +197,7 @@ class Controller:
         Raises:
             TimeoutError: it did not hold in time.
         """
-        slot = self._shell.slot(run_id)
+        slot = self.shell.slot(run_id)
 
         async def held() -> RunView:
             while not predicate(seen := slot.view()):
@@ -209,7 +209,7 @@ class Controller:
 
     async def views(self, run_id: RunId) -> AsyncGenerator[RunView, None]:
         """Yield the view now and after each change, without end; a slow caller skips some."""
-        slot = self._shell.slot(run_id)
+        slot = self.shell.slot(run_id)
         while True:
             changed = slot.changed
             yield slot.view()
@@ -219,7 +219,7 @@ class Controller:
         self, run_id: RunId, controller_seq: int, timeout_s: float | None = None
     ) -> CommandRow:
         """Return a command once its result is committed; TimeoutError if not in time."""
-        slot = self._shell.slot(run_id)
+        slot = self.shell.slot(run_id)
 
         async def settled() -> CommandRow:
             while True:
@@ -247,14 +247,14 @@ class Controller:
         self, run_id: RunId, after_seq: int = 0, limit: int = _EVENTS_PER_READ
     ) -> list[StoredEvent]:
         """Return committed events with a higher sequence, in order, without waiting for more."""
-        self._shell.slot(run_id)
+        self.shell.slot(run_id)
         return await asyncio.to_thread(self._store.events, run_id, after_seq, limit)
 
     async def event_batches(
         self, run_id: RunId, after_seq: int = 0
     ) -> AsyncGenerator[list[StoredEvent], None]:
         """Yield committed events in order, as many as there are, waiting for more without end."""
-        slot = self._shell.slot(run_id)
+        slot = self.shell.slot(run_id)
         while True:
             changed = slot.changed
             if batch := await self.read_events(run_id, after_seq):
@@ -270,7 +270,7 @@ class Controller:
                 yield event
 
     async def _request(self, run_id: RunId, make: Callable[[RequestHandle], Input]) -> Reply:
-        return await self._unless_failed(self._shell.request(run_id, make))
+        return await self._unless_failed(self.shell.request(run_id, make))
 
     async def _unless_failed(self, work: Coroutine[None, None, ResultT]) -> ResultT:
         """Await ``work``, or raise what ended the shell: nothing would ever wake the caller."""

@@ -53,7 +53,8 @@ class Reception:
         self._slots: dict[ConnectionHandle, RunSlot] = {}
         self._unproven = 0
         self._commit_in_flight = False
-        self._read_ahead_bytes = 0
+        self.read_ahead_bytes = 0
+        """Read since the commit in flight was begun."""
         self._held: list[Connection] = []
 
     # --- orders of the shell ------------------------------------------------------------------
@@ -74,7 +75,7 @@ class Reception:
     def commit_started(self) -> None:
         """Bound what is read from now on: a busy loop would starve the writer thread."""
         self._commit_in_flight = True
-        self._read_ahead_bytes = 0
+        self.read_ahead_bytes = 0
 
     def commit_ended(self) -> None:
         """Read again from everyone."""
@@ -109,8 +110,8 @@ class Reception:
         except PrpError as error:
             connection.refuse(error.code)
         if self._commit_in_flight:
-            self._read_ahead_bytes += len(text)
-            if self._read_ahead_bytes > READ_AHEAD_BYTES_MAX:
+            self.read_ahead_bytes += len(text)
+            if self.read_ahead_bytes > READ_AHEAD_BYTES_MAX:
                 connection.hold(Hold.COMMIT)
                 self._held.append(connection)
 

@@ -286,6 +286,7 @@ class Shell:
         slot.failures = 0
         if any(isinstance(change, PutCredential) for change in commit.write.writes):
             self._index_credentials(slot)
+        slot.published()
         self._touched[slot] = None
         self._unwritten[slot] = None
 

@@ -5,7 +5,6 @@ anything. It refuses to know what the peers say.
 """
 
 import asyncio
-import contextlib
 import itertools
 import os
 import ssl
@@ -42,11 +41,9 @@ class Listener:
         self._server = server
         self.bound = bound
 
-    async def close(self) -> None:
+    def close(self) -> None:
         """Accept nothing more. Connections that are open stay so."""
         self._server.close()
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._server.wait_closed(), 1)
 
 
 class Handles:

@@ -5,6 +5,7 @@ alone. Everything is sent as asked; nothing is judged beyond what the protocol c
 """
 
 import asyncio
+import contextlib
 import secrets
 import time
 from collections import deque
@@ -16,7 +17,7 @@ import msgspec
 from controller_mock.core.state import RunConfig
 from protocol.base.clock import MonoMs, Now, UnixMs
 from protocol.canonical_json import JsonValue
-from protocol.carrier import ClientCarrier, Failed, Opened, TextReceived
+from protocol.carrier import ClientCarrier, Failed, Opened, PongReceived, TextReceived
 from protocol.codec import decode_control, encode_renew, encode_result, event_envelope
 from protocol.commands import CommandResult, CommandStatus, WireCommand
 from protocol.credentials import auth_key, credential_id
@@ -71,6 +72,7 @@ class RunnerClient:
         """What the next connection can use, once there was a welcome."""
         self.acked = 0
         self.acks_received = 0
+        self.pongs_received = 0
         self._reader = reader
         self._writer = writer
         self._carrier = carrier
@@ -91,9 +93,13 @@ class RunnerClient:
         reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
         carrier = ClientCarrier(parts.hostname, parts.port, parts.path, parts.scheme == "wss")
         client = cls(config, reader, writer, carrier)
-        await client.flush()
-        while not carrier.is_open:
-            await client._read_more()
+        try:
+            await client.flush()
+            while not carrier.is_open:
+                await client._read_more()
+        except PrpError:
+            await client.close()
+            raise
         return client
 
     def put_text(self, text: bytes) -> None:
@@ -116,6 +122,19 @@ class RunnerClient:
         self._writer.writelines(self._carrier.outgoing())
         await self._writer.drain()
 
+    async def ping(self) -> None:
+        """Return once the controller has read everything that was sent before."""
+        answered = self.pongs_received
+        self._carrier.send_ping()
+        await self.flush()
+        while self.pongs_received == answered:
+            await self._read_more()
+
+    @property
+    def texts_waiting(self) -> int:
+        """Text frames that have arrived and were not received yet."""
+        return len(self._texts)
+
     async def receive_text(self) -> bytes:
         """Return the next text frame; PrpError with the carrier's code if there is none."""
         while not self._texts:
@@ -128,12 +147,13 @@ class RunnerClient:
             while True:
                 await self._read_more()
         except PrpError:
-            self.close()
             return list(self._texts)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Drop the connection."""
         self._writer.transport.abort()
+        with contextlib.suppress(OSError):
+            await self._writer.wait_closed()
 
     async def _read_more(self) -> None:
         if self._failure is not None:
@@ -149,6 +169,8 @@ class RunnerClient:
                     self._texts.append(text)
                 case Failed(code=code):
                     self._failure = code
+                case PongReceived():
+                    self.pongs_received += 1
                 case Opened():
                     pass
         if self._failure is not None and not self._texts:
