@@ -1,0 +1,148 @@
+"""Durable events per second: with a thousand in history, and with far more.
+
+It decides what is compared with what. It refuses to know how events are sent.
+"""
+
+from collections.abc import Mapping
+
+from tests.bench.bare_client import bodies, our_client, send, upstream_history
+from tests.bench.figures import Figure, Goal, Measured, Outcome
+from tests.bench.ours import OurController, our_controller
+from tests.bench.runner import agent_run
+from tests.bench.site import Measurement, Site, none_measured
+from tests.interop.peers import Missing, upstream_controller
+
+HISTORY = 1_000
+SHORT_HISTORY = 100
+UNIT = "events/s"
+AGAINST_UPSTREAM = Goal(">=", 20, stretch=60)
+
+THROUGH_RUNNER = Figure(
+    name="events-through-runner",
+    what="lines of an agent through runnerd until committed by our controller, over events of a"
+    " bare client until acknowledged by the upstream controller; 1,000 events of history",
+    unit=UNIT,
+    goal=AGAINST_UPSTREAM,
+)
+CONTROLLER_ALONE = Figure(
+    name="events-controller-alone",
+    what="events of a bare client until acknowledged by our controller, over the same by the"
+    " upstream controller; 1,000 events of history, pipelined",
+    unit=UNIT,
+    goal=AGAINST_UPSTREAM,
+)
+FLAT_CONTROLLER = Figure(
+    name="flat-controller",
+    what="events of a bare client until acknowledged by our controller, with a long history over"
+    " with 100 events",
+    unit=UNIT,
+    goal=Goal(">=", 0.9),
+)
+FLAT_RUNNER = Figure(
+    name="flat-runner",
+    what="lines of an agent through runnerd until committed, with a long history over with 100"
+    " events",
+    unit=UNIT,
+    goal=Goal(">=", 0.9),
+)
+
+
+async def against_upstream(site: Site) -> Mapping[str, Outcome]:
+    """Measure both ways through our side in turns with the upstream controller."""
+    peer = upstream_controller()
+    if isinstance(peer, Missing):
+        return none_measured((THROUGH_RUNNER, CONTROLLER_ALONE), peer.reason)
+    size = site.size
+    directory = site.folder("against-upstream")
+    through: list[float] = []
+    alone: list[float] = []
+    upstream: list[float] = []
+    # So that the middle of a sample has a thousand events behind it.
+    before = HISTORY - size.upstream_burst // 2
+    async with (
+        our_controller(directory / "ours") as ours,
+        upstream_history(peer, directory, before) as theirs,
+    ):
+        for number in range(size.rounds):
+            through.append(await _through_runner(site, ours, HISTORY))
+            upstream.append(await theirs.events_per_s(size.upstream_burst))
+            alone.append(await _controller_alone(site, ours, HISTORY))
+            site.tell(
+                f"round {number + 1} of {size.rounds}: {through[-1]:.0f} events/s through the"
+                f" runner, {alone[-1]:.0f} alone, {upstream[-1]:.0f} upstream"
+            )
+    base = tuple(upstream)
+    return {
+        THROUGH_RUNNER.name: Measured(ours=tuple(through), base=base),
+        CONTROLLER_ALONE.name: Measured(ours=tuple(alone), base=base),
+    }
+
+
+async def flat_controller(site: Site) -> Mapping[str, Outcome]:
+    """Measure our controller with a long and a short history in turns."""
+    long_history = site.size.long_history
+    long: list[float] = []
+    short: list[float] = []
+    async with our_controller(site.folder("flat-controller") / "ours") as ours:
+        site.tell(f"sending {long_history} events of history")
+        async with our_client(ours, long_history) as (client, config):
+            last = long_history
+            for number in range(site.size.rounds):
+                short.append(await _controller_alone(site, ours, SHORT_HISTORY))
+                events = bodies(config, last + 1, site.size.burst)
+                last += len(events)
+                long.append(len(events) / await send(client, events, last))
+                site.tell(
+                    f"round {number + 1}: {long[-1]:.0f} events/s after {last - len(events)},"
+                    f" {short[-1]:.0f} after {SHORT_HISTORY}"
+                )
+    return {
+        FLAT_CONTROLLER.name: Measured(
+            ours=tuple(long), base=tuple(short), notes=(f"from {long_history} events on",)
+        )
+    }
+
+
+async def flat_runner(site: Site) -> Mapping[str, Outcome]:
+    """Measure runner and controller with a long and a short history in turns."""
+    long_history, burst = site.size.long_history, site.size.burst
+    long: list[float] = []
+    short: list[float] = []
+    directory = site.folder("flat-runner")
+    async with our_controller(directory / "ours") as ours:
+        (directory / "long").mkdir()
+        async with agent_run(ours, directory / "long") as run:
+            site.tell(f"printing {long_history} lines of history")
+            await run.print_lines(long_history)
+            for number in range(site.size.rounds):
+                short.append(await _through_runner(site, ours, SHORT_HISTORY))
+                long.append(burst / await run.print_lines(burst))
+                site.tell(
+                    f"round {number + 1}: {long[-1]:.0f} lines/s after {run.events - burst},"
+                    f" {short[-1]:.0f} after {SHORT_HISTORY}"
+                )
+    return {
+        FLAT_RUNNER.name: Measured(
+            ours=tuple(long), base=tuple(short), notes=(f"from {long_history} events on",)
+        )
+    }
+
+
+async def _through_runner(site: Site, ours: OurController, history: int) -> float:
+    burst = site.size.burst
+    async with agent_run(ours, site.fresh_folder()) as run:
+        await run.print_lines(history - run.events)
+        return burst / await run.print_lines(burst)
+
+
+async def _controller_alone(site: Site, ours: OurController, history: int) -> float:
+    async with our_client(ours, history) as (client, config):
+        events = bodies(config, history + 1, site.size.burst)
+        return len(events) / await send(client, events, history + len(events))
+
+
+MEASUREMENTS = (
+    Measurement((THROUGH_RUNNER, CONTROLLER_ALONE), against_upstream),
+    Measurement((FLAT_CONTROLLER,), flat_controller),
+    Measurement((FLAT_RUNNER,), flat_runner),
+)
