@@ -38,7 +38,8 @@ class Call:
 def call(caller: Caller, dial: Dial, clock: Clock, stops: StopSignals) -> Call | ConnectFailed:
     """Try the destination's addresses in order, and shake hands with the first that answers.
 
-    A request to stop ends the call as ``connection_lost``.
+    A request to stop ends the call as ``connection_lost``, until the proof has left: then
+    the ticket may be spent, and the welcome is worth its short wait.
 
     Source: prp-wire 3, runner-behaviour 10.
     """
@@ -66,19 +67,23 @@ def call(caller: Caller, dial: Dial, clock: Clock, stops: StopSignals) -> Call |
 
 
 def wait_for(
-    sockets: Sequence[tuple[socket.socket, int]], stops: StopSignals, timeout_ms: int
+    sockets: Sequence[tuple[socket.socket, int]], stops: StopSignals | None, timeout_ms: int
 ) -> bool:
-    """Wait until a socket is ready for its poll events, the time is over or a stop is asked for.
+    """Wait until a socket is ready for its poll events or the time is over.
+
+    Args:
+        stops: if given, a request to stop ends the wait as well.
 
     Returns:
         True if a socket is ready.
     """
     poll = select.poll()
-    poll.register(stops.descriptor, select.POLLIN)
+    if stops is not None:
+        poll.register(stops.descriptor, select.POLLIN)
     for waiting, events in sockets:
         poll.register(waiting, events)
     ready = poll.poll(timeout_ms)
-    return any(descriptor != stops.descriptor for descriptor, _ in ready)
+    return any(stops is None or descriptor != stops.descriptor for descriptor, _ in ready)
 
 
 def _connect_to_one(
@@ -132,8 +137,9 @@ def _shake_hands(
             link.fail(ErrorCode.PEER_TIMEOUT)
             return []
         events = select.POLLIN | (select.POLLOUT if unsent else 0)
-        is_ready = wait_for([(endpoint, events)], stops, left_ms)
-        if stops.is_waiting:
+        may_stop = link.phase is not Phase.WELCOME
+        is_ready = wait_for([(endpoint, events)], stops if may_stop else None, left_ms)
+        if may_stop and stops.is_waiting:
             link.fail(ErrorCode.CONNECTION_LOST)
             return []
         if is_ready:

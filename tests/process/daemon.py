@@ -1,9 +1,11 @@
 """A real daemon under test: started, fed, signalled, and asked for its last words."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -52,7 +54,22 @@ class Daemon:
             text=True,
         )
         self.stdout = ""
-        self.stderr = ""
+        self._lines: list[str] = []
+        self._said = threading.Condition()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    @property
+    def stderr(self) -> str:
+        """Everything on standard error so far."""
+        return "".join(self._lines)
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            with self._said:
+                self._lines.append(line)
+                self._said.notify_all()
 
     @property
     def pid(self) -> int:
@@ -63,10 +80,24 @@ class Daemon:
         """Send a signal."""
         self.process.send_signal(number)
 
+    def wait_for_fact(self, name: str) -> None:
+        """Wait until a fact is logged."""
+        with self._said:
+            assert self._said.wait_for(lambda: bool(self.facts(name)), PATIENCE_S), self.stderr
+
     def wait(self) -> int:
         """Wait for the end and return the exit status."""
-        self.stdout, self.stderr = self.process.communicate(timeout=PATIENCE_S)
+        assert self.process.stdout is not None
+        self.process.wait(PATIENCE_S)
+        self._reader.join(PATIENCE_S)
+        self.stdout = self.process.stdout.read()
+        assert "Traceback" not in self.stderr, self.stderr
         return self.process.returncode
+
+    def facts(self, name: str) -> list[dict[str, object]]:
+        """Return the logged facts of one name."""
+        lines = [json.loads(line) for line in self.stderr.splitlines() if line.startswith("{")]
+        return [line for line in lines if line["event"] == name]
 
     @property
     def last_line(self) -> str:
@@ -82,7 +113,11 @@ class Daemon:
         """End the process if it still runs."""
         if self.process.poll() is None:
             self.process.kill()
-        self.process.communicate()
+        self.process.wait()
+        self._reader.join(PATIENCE_S)
+        for stream in (self.process.stdout, self.process.stderr):
+            assert stream is not None
+            stream.close()
 
 
 @contextmanager

@@ -48,8 +48,10 @@ class PeerServer:
         self._thread.start()
 
     def stop(self) -> None:
-        """Drop every connection and end the thread."""
+        """Drop every connection and end the thread. A second call does nothing."""
         with self._changed:
+            if self._is_stopping:
+                return
             self._is_stopping = True
         self._wake_write.send(b"\0")
         self._thread.join()
