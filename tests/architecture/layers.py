@@ -104,12 +104,13 @@ def reexport_complaints(module: Module, by_name: dict[str, Module]) -> Iterator[
 
 
 def cycle_complaints(modules: list[Module]) -> Iterator[str]:
-    """Yield each module that imports itself over others."""
+    """Yield each module that imports itself over others; an import in a function comes late."""
     names = {module.name for module in modules}
     edges = {
         module.name: {
             target
             for imported in imports_of(module)
+            if imported.node in module.tree.body
             for target in (f"{imported.module}.{imported.name}", imported.module)
             if target in names
         }

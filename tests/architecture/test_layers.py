@@ -90,5 +90,7 @@ def test_cycle_rule_fails_when_two_modules_import_each_other() -> None:
         Module("runnerd.b", "from runnerd.a import thing"),
         Module("runnerd.c", "from runnerd.a import thing"),
     ]
+    late = Module("runnerd.b", "def f() -> None:\n    from runnerd.a import thing")
 
     assert len(list(cycle_complaints(modules))) == 2
+    assert list(cycle_complaints([modules[0], late])) == []

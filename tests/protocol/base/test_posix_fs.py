@@ -1,4 +1,4 @@
-"""The kernel lock, and the clocks that the shell reads (R9, R10, faults P06, P07)."""
+"""The system calls behind the ports, the kernel lock, the clocks (R9, R10, faults P06, P07)."""
 
 import json
 import os
@@ -11,7 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from protocol.base.posix_fs import Lock, SystemClock, SystemEntropy, lock_directory
+from protocol.base.posix_fs import (
+    Lock,
+    PosixFilesystem,
+    SystemClock,
+    SystemEntropy,
+    lock_directory,
+)
 from protocol.errors import ErrorCode, PrpError
 
 HOLD = """
@@ -66,6 +72,74 @@ def refusal(directory: Path) -> PrpError:
     with pytest.raises(PrpError) as caught:
         lock_directory(str(directory))
     return caught.value
+
+
+def test_sync_reaches_the_kernel() -> None:
+    reading, writing = os.pipe()
+
+    # The kernel has nothing to synchronise in a pipe, and says so.
+    with pytest.raises(OSError, match="Invalid argument"):
+        PosixFilesystem().sync(writing)
+
+    os.close(reading)
+    os.close(writing)
+
+
+def test_close_gives_the_descriptor_back(directory: Path) -> None:
+    fs = PosixFilesystem()
+    descriptor = fs.open_directory(str(directory))
+
+    fs.close(descriptor)
+
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        fs.fstat(descriptor)
+
+
+def test_file_is_created_only_where_no_name_is(directory: Path) -> None:
+    fs = PosixFilesystem()
+    (directory / "taken").write_bytes(b"")
+    (directory / "link").symlink_to("nowhere")
+    opened = fs.open_directory(str(directory))
+
+    for name in ("taken", "link"):
+        with pytest.raises(FileExistsError):
+            fs.create_exclusive(opened, name, 0o600)
+    fs.close(opened)
+
+    assert not (directory / "nowhere").exists()
+
+
+def test_only_a_directory_is_opened_as_one(directory: Path) -> None:
+    fs = PosixFilesystem()
+    (directory / "file").write_bytes(b"")
+    (directory / "link").symlink_to(".")
+    os.mkfifo(directory / "fifo")
+
+    for name in ("file", "link", "fifo"):
+        with pytest.raises(OSError, match=r"Not a directory|symbolic links"):
+            fs.open_directory(f"{directory}/{name}")
+
+
+def test_names_are_listed_up_to_a_bound_again_and_again(directory: Path) -> None:
+    fs = PosixFilesystem()
+    for name in ("a", "b", "c"):
+        (directory / name).touch()
+    opened = fs.open_directory(str(directory))
+
+    assert sorted(fs.list_directory(opened, 9)) == ["a", "b", "c"]
+    assert len(fs.list_directory(opened, 2)) == 2
+    assert fs.list_directory(opened, 0) == []
+    fs.close(opened)
+
+
+def test_only_an_empty_directory_is_removed(directory: Path) -> None:
+    (directory / "full" / "empty").mkdir(parents=True)
+
+    with pytest.raises(OSError, match="not empty"):
+        PosixFilesystem().remove_directory(f"{directory}/full")
+    PosixFilesystem().remove_directory(f"{directory}/full/empty")
+
+    assert os.listdir(directory / "full") == []
 
 
 def test_second_holder_is_refused_and_told_who_holds(
@@ -212,6 +286,25 @@ def test_lock_is_refused_when_there_is_no_directory(tmp_path: Path, name: str) -
         lock_directory(f"{tmp_path}/{name}")
 
     assert caught.value.code is ErrorCode.STATE_UNSAFE
+
+
+def test_released_lock_leaves_no_descriptor_and_does_not_linger_in_a_child(directory: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    lock = lock_directory(str(directory))
+    reading, writing = os.pipe()
+    if (child := os.fork()) == 0:
+        # A child that has not executed a program yet shares every descriptor.
+        os.read(reading, 1)
+        os._exit(0)
+
+    lock.release()
+    lock_directory(str(directory)).release()
+    os.write(writing, b"g")
+    os.waitpid(child, 0)
+    os.close(reading)
+    os.close(writing)
+
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_refused_locks_leak_no_descriptor(directory: Path) -> None:
