@@ -107,6 +107,9 @@ class ErrorCode(enum.StrEnum):
     COMMAND_CONFLICT = "command_conflict"
     COMMAND_HISTORY_COMPACTED = "command_history_compacted"
     COMMAND_ID_POSSIBLY_REUSED = "command_id_possibly_reused"
+    COMMAND_HISTORY_FULL = "command_history_full"
+    COMMAND_DEADLINE_PASSED = "command_deadline_passed"
+    COMMAND_PRECONDITION_FAILED = "command_precondition_failed"
     COMMAND_UNSUPPORTED = "command_unsupported"
     COMMAND_EXECUTION_FAILED = "command_execution_failed"
     COMMAND_RESULT_UNKNOWN = "command_result_unknown"
@@ -221,6 +224,9 @@ REACTIONS: Final[dict[ErrorCode, Reaction]] = {
             ErrorCode.COMMAND_TOO_LARGE,
             ErrorCode.COMMAND_HISTORY_COMPACTED,
             ErrorCode.COMMAND_ID_POSSIBLY_REUSED,
+            ErrorCode.COMMAND_HISTORY_FULL,
+            ErrorCode.COMMAND_DEADLINE_PASSED,
+            ErrorCode.COMMAND_PRECONDITION_FAILED,
             ErrorCode.COMMAND_UNSUPPORTED,
             ErrorCode.COMMAND_EXECUTION_FAILED,
             ErrorCode.COMMAND_QUEUE_FULL,

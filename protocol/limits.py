@@ -113,6 +113,11 @@ CREDENTIALS_MAX: Final = 64
 """Tickets and ended leases of one run that a controller remembers to name why one is refused."""
 RESULT_BYTES_MAX: Final = 64 * KIB
 COMMAND_JOURNAL_BYTES_MAX: Final = 2 * MIB
+REPLAY_FILTER_BYTES: Final = 4 * KIB
+REPLAY_FILTER_WARN_IDS: Final = 2_000
+"""From this many compacted ids a P0 event warns of false refusals (R14)."""
+REPLAY_FILTER_IDS_MAX: Final = 4_000
+"""From this many compacted ids new turns are refused and the session must rotate (R14)."""
 
 # Events at the controller
 DIGEST_WINDOW_EVENTS: Final = 65_536

@@ -12,6 +12,8 @@ from typing import Final
 
 import msgspec
 
+from protocol import replay_filter
+from protocol.base.clock import Now
 from protocol.base.revision import Transition
 from protocol.canonical_json import JsonValue
 from protocol.commands import (
@@ -22,15 +24,21 @@ from protocol.commands import (
     validate_command,
 )
 from protocol.errors import ErrorCode, PrpError
-from protocol.limits import COMMAND_JOURNAL_BYTES_MAX, COMMAND_RECORDS_MAX
+from protocol.limits import (
+    COMMAND_JOURNAL_BYTES_MAX,
+    COMMAND_RECORDS_MAX,
+    REPLAY_FILTER_IDS_MAX,
+    REPLAY_FILTER_WARN_IDS,
+)
 from runnerd.core.actions import SendResult
+from runnerd.core.outbox import Draft, produce
 from runnerd.core.state import CommandRecord, Runner
 from runnerd.core.transition import Step, advance, claim, refuse
 
 _RECORD_OVERHEAD_BYTES: Final = 256
 
 
-def known_answer(runner: Runner, command: WireCommand) -> Step | None:
+def known_answer(runner: Runner, command: WireCommand, now: Now) -> Step | None:
     """Answer a command that is not new, or return None if it is the next one.
 
     Returns:
@@ -39,7 +47,10 @@ def known_answer(runner: Runner, command: WireCommand) -> Step | None:
         ``command_conflict``. For a sequence at or below the compaction mark: a result
         ``rejected`` with ``command_history_compacted``, not stored. For any other sequence
         than the next: CloseConnection ``command_gap``. For a malformed command:
-        CloseConnection ``command_invalid``.
+        CloseConnection ``command_invalid``. For the next sequence under an id that the
+        replay filter may have seen: a result ``rejected`` with
+        ``command_id_possibly_reused``, stored; zero effects are certain, so the controller
+        may ask again under a new id (R14).
 
     Source: runner-behaviour 7; invariant I6.
     """
@@ -59,11 +70,18 @@ def known_answer(runner: Runner, command: WireCommand) -> Step | None:
         return refuse(runner, ErrorCode.COMMAND_GAP)
     if _is_full(runner) and durable.commands[0].result is None:
         return send(runner, refusal(command, ErrorCode.COMMAND_QUEUE_FULL))
+    if _may_be_reused(runner, command):
+        answer = refusal(command, ErrorCode.COMMAND_ID_POSSIBLY_REUSED)
+        return send(journal(runner, command, answer, now), answer)
     return None
 
 
-def journal(runner: Runner, command: WireCommand, result: CommandResult | None) -> Runner:
-    """Record a new command, with its result if its whole effect is in the same revision."""
+def journal(runner: Runner, command: WireCommand, result: CommandResult | None, now: Now) -> Runner:
+    """Record a new command, with its result if its whole effect is in the same revision.
+
+    The oldest records leave when the bounds are reached; their ids enter the replay filter
+    in the same revision.
+    """
     record = CommandRecord(
         command_id=command.command_id,
         command_type=command.type,
@@ -77,13 +95,41 @@ def journal(runner: Runner, command: WireCommand, result: CommandResult | None) 
         last_controller_command_seq=command.controller_seq,
     )
     while _is_full(longer, beyond=1) and longer.durable.commands[0].result is not None:
-        oldest, *kept = longer.durable.commands
-        longer = advance(
-            longer,
-            commands=tuple(kept),
-            compacted_through_controller_seq=oldest.controller_seq,
-        )
+        longer = _compact_oldest(longer, now)
     return longer
+
+
+def _compact_oldest(runner: Runner, now: Now) -> Runner:
+    durable = runner.durable
+    oldest, *kept = durable.commands
+    shorter = advance(
+        runner,
+        commands=tuple(kept),
+        compacted_through_controller_seq=oldest.controller_seq,
+        compacted_commands=durable.compacted_commands + 1,
+        compacted_command_filter=replay_filter.to_hex(
+            replay_filter.with_id(_filter_of(runner), oldest.command_id)
+        ),
+    )
+    if shorter.durable.compacted_commands != REPLAY_FILTER_WARN_IDS:
+        return shorter
+    payload: dict[str, JsonValue] = {
+        "code": ErrorCode.COMMAND_ID_POSSIBLY_REUSED.value,
+        "compactedCommands": REPLAY_FILTER_WARN_IDS,
+        "newTurnsRefusedFrom": REPLAY_FILTER_IDS_MAX,
+    }
+    return produce(shorter, (Draft("runner.diagnostic", 0, payload),), now)
+
+
+def _filter_of(runner: Runner) -> bytes:
+    stored = runner.durable.compacted_command_filter
+    return replay_filter.EMPTY if stored is None else replay_filter.from_hex(stored)
+
+
+def _may_be_reused(runner: Runner, command: WireCommand) -> bool:
+    return runner.durable.compacted_commands > 0 and replay_filter.may_contain(
+        _filter_of(runner), command.command_id
+    )
 
 
 def complete(runner: Runner, controller_seq: int, result: CommandResult) -> Runner:

@@ -19,23 +19,18 @@ from protocol.limits import (
     PROVIDER_ARGUMENT_BYTES_MAX,
     PROVIDER_ARGUMENTS_MAX,
     PROVIDER_ENV_NAMES_MAX,
+    REPLAY_FILTER_IDS_MAX,
     SHUTDOWN_TIMEOUT_MS,
     TURN_END_ROOM_BYTES,
 )
-from runnerd.core import command_journal, ending, turns
+from runnerd.core import admission, command_journal, ending, turns
+from runnerd.core.admission import Refused
 from runnerd.core.command_journal import refusal, result_of
 from runnerd.core.outbox import Draft, produce, soft_room
 from runnerd.core.state import Lifecycle, Provider, Runner, TerminalDelivery
 from runnerd.core.transition import Step, advance
 
 Effect = Callable[[Runner, WireCommand, Now], "Runner | ErrorCode | Refused"]
-
-
-class Refused(msgspec.Struct, frozen=True):
-    """A refusal that needs words beside its code."""
-
-    code: ErrorCode
-    message: str
 
 
 def on_command(runner: Runner, command: WireCommand, now: Now) -> Step:
@@ -48,20 +43,14 @@ def on_command(runner: Runner, command: WireCommand, now: Now) -> Step:
 
     Source: durable-recovery, "Command delivery and effects".
     """
-    answer = command_journal.known_answer(runner, command)
+    answer = command_journal.known_answer(runner, command, now)
     if answer is not None:
         return answer
-    code = _not_admitted(runner, command)
-    if code is not None:
-        return _settle(runner, command, refusal(command, code))
-    effect = _EFFECTS.get(command.type)
-    if effect is None:
-        return _settle(runner, command, refusal(command, ErrorCode.COMMAND_UNSUPPORTED))
-    outcome = effect(runner, command, now)
+    outcome = _executed(runner, command, now)
     if isinstance(outcome, Refused):
-        return _settle(runner, command, refusal(command, outcome.code, outcome.message))
+        return _settle(runner, command, refusal(command, outcome.code, outcome.message), now)
     if isinstance(outcome, ErrorCode):
-        return _settle(runner, command, refusal(command, outcome))
+        return _settle(runner, command, refusal(command, outcome), now)
     if outcome.durable.lifecycle is Lifecycle.UNRECOVERABLE:
         return _settle(
             advance(
@@ -71,14 +60,25 @@ def on_command(runner: Runner, command: WireCommand, now: Now) -> Step:
             ),
             command,
             result_of(command, "failed", 0, {"code": ErrorCode.P0_STORAGE_EXHAUSTED.value}),
+            now,
         )
     if command.type == "turn.start":
-        return Transition(command_journal.journal(outcome, command, None))
-    return _settle(outcome, command, result_of(command, "completed", 1, _facts(outcome)))
+        return Transition(command_journal.journal(outcome, command, None, now))
+    return _settle(outcome, command, result_of(command, "completed", 1, _facts(outcome)), now)
 
 
-def _settle(runner: Runner, command: WireCommand, result: CommandResult) -> Step:
-    return command_journal.send(command_journal.journal(runner, command, result), result)
+def _executed(runner: Runner, command: WireCommand, now: Now) -> Runner | ErrorCode | Refused:
+    if (code := _not_admitted(runner, command)) is not None:
+        return code
+    if (unmet := admission.unmet(runner, command, now)) is not None:
+        return unmet
+    effect = _EFFECTS.get(command.type)
+    return ErrorCode.COMMAND_UNSUPPORTED if effect is None else effect(runner, command, now)
+
+
+def _settle(runner: Runner, command: WireCommand, result: CommandResult, now: Now) -> Step:
+    journaled = command_journal.journal(runner, command, result, now)
+    return command_journal.send(journaled, result)
 
 
 def _not_admitted(runner: Runner, command: WireCommand) -> ErrorCode | None:
@@ -170,6 +170,8 @@ def _turn_start(runner: Runner, command: WireCommand, now: Now) -> Runner | Erro
         return ErrorCode.RUNNER_DRAINING
     if durable.harness_survived:
         return ErrorCode.HARNESS_SURVIVED
+    if durable.compacted_commands >= REPLAY_FILTER_IDS_MAX:
+        return ErrorCode.COMMAND_HISTORY_FULL
     if durable.provider is None:
         return ErrorCode.PROVIDER_NOT_PREPARED
     if not durable.session_open:

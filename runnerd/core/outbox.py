@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from protocol.base.clock import Now
+from protocol.base.clock import Now, UnixMs
 from protocol.base.revision import Transition
 from protocol.canonical_json import JsonValue
 from protocol.codec import event_envelope
@@ -62,7 +62,7 @@ def produce(runner: Runner, drafts: Sequence[Draft], now: Now) -> Runner:
     """
     durable, settings = runner.durable, runner.settings
     overhead = envelope_bytes(settings.identity)
-    emitted_at = rfc3339_ms(now.unix_ms)
+    emitted_at = rfc3339_ms(UnixMs(max(0, now.unix_ms)))
     entries: list[OutboxEntry] = []
     added = 0
     for seq, draft in enumerate(drafts, start=durable.next_source_seq):

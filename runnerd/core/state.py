@@ -123,6 +123,9 @@ class Durable(
     compacted_through_controller_seq: ControllerSeq = ControllerSeq(0)
     commands: tuple[CommandRecord, ...] = ()
     """Contiguous, ascending, from compacted + 1 through last."""
+    compacted_commands: int = 0
+    compacted_command_filter: str | None = None
+    """Ids that left ``commands``, as 8,192 hex digits; None before the first."""
     reconnect_count: int = 0
     provider: Provider | None = None
     session_open: bool = False

@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from protocol import replay_filter
 from protocol.canonical_json import parse_strict
 from protocol.errors import ErrorCode, PrpError
 from protocol.limits import COMMAND_RECORDS_MAX, DIAGNOSTIC_BYTES_MAX, DIAGNOSTICS_MAX
@@ -69,7 +70,7 @@ def _commands_hold(durable: Durable) -> bool:
     first = durable.compacted_through_controller_seq + 1
     if first < 1 or seqs != list(range(first, durable.last_controller_command_seq + 1)):
         return False
-    if len(seqs) > COMMAND_RECORDS_MAX:
+    if len(seqs) > COMMAND_RECORDS_MAX or not _filter_holds(durable):
         return False
     ids = {record.command_id for record in durable.commands}
     return len(ids) == len(seqs) and all(
@@ -78,6 +79,18 @@ def _commands_hold(durable: Durable) -> bool:
         == (record.command_id, record.controller_seq)
         for record in durable.commands
     )
+
+
+def _filter_holds(durable: Durable) -> bool:
+    stored = durable.compacted_command_filter
+    if durable.compacted_commands != durable.compacted_through_controller_seq:
+        return False
+    if stored is None:
+        return durable.compacted_commands == 0
+    try:
+        return any(replay_filter.from_hex(stored)) == (durable.compacted_commands > 0)
+    except PrpError:
+        return False
 
 
 def _rest_holds(durable: Durable, settings: Settings) -> bool:
