@@ -8,6 +8,7 @@ import asyncio
 import dataclasses
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -50,19 +51,30 @@ def main(argv: Sequence[str]) -> int:
     make_folder(site.folder, site.files)
     scenario = Scenario(site, tell)
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
-    try:
-        asyncio.run(_bounded(scenario, arguments.timeout))
-    except TimeoutError:
-        return _failed(f"not done after {arguments.timeout} seconds", root)
-    except (DemoFailed, PrpError) as error:
-        return _failed(str(error), root)
-    except KeyboardInterrupt:
-        _failed("interrupted", root)
-        return EXIT_INTERRUPTED
-    tell("checking what is on disk against sha256sum")
-    report = {**_checked(scenario, site), "state": str(root), "seconds": tell.seconds()}
+    # Like Ctrl-C: what was started is ended first.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    status, fault = _performed(scenario, arguments.timeout)
+    if fault is None:
+        tell("checking what is on disk against sha256sum")
+        report = _checked(scenario, site)
+    else:
+        report = {"holds": False, "figures": [], "observed": {}, "faults": [fault]}
+    report |= {"state": str(root), "seconds": tell.seconds()}
     print(json.dumps(report) if arguments.json else _table(report))
-    return EXIT_HOLDS if report["holds"] else EXIT_FALSE
+    return status if report["holds"] or status != EXIT_HOLDS else EXIT_FALSE
+
+
+def _performed(scenario: Scenario, timeout_s: int) -> tuple[int, str | None]:
+    """Go through the run and return the status so far, with what went wrong if it is not 0."""
+    try:
+        asyncio.run(_bounded(scenario, timeout_s))
+    except TimeoutError:
+        return EXIT_FAILED, f"not done after {timeout_s} seconds"
+    except (DemoFailed, PrpError) as error:
+        return EXIT_FAILED, str(error)
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED, "interrupted"
+    return EXIT_HOLDS, None
 
 
 class Teller:
@@ -94,7 +106,8 @@ def _checked(scenario: Scenario, site: Site) -> dict[str, Any]:
         check=False,
     )
     if done.returncode not in (EXIT_HOLDS, EXIT_FALSE):
-        return {"holds": False, "figures": [], "faults": ["the checker itself failed"]}
+        words = f"the checker itself ended with {done.returncode}"
+        return {"holds": False, "figures": [], "observed": {}, "faults": [words]}
     report: dict[str, Any] = json.loads(done.stdout)
     return report
 
@@ -107,15 +120,11 @@ def _table(report: dict[str, Any]) -> str:
         shown = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
         expected = "" if figure["holds"] else f"   (should be {figure['goal']})"
         lines.append(f"  {mark}  {figure['name']:<40} {shown}{expected}")
+    lines += [f"         {name:<40} {value}" for name, value in report["observed"].items()]
     lines += [f"  fault: {fault}" for fault in report["faults"]]
     verdict = "every figure holds" if report["holds"] else "NOT every figure holds"
     lines.append(f"{verdict}, after {report['seconds']} s; the state lies in {report['state']}")
     return "\n".join(lines)
-
-
-def _failed(words: str, root: Path) -> int:
-    print(f"demo: {words}; the state lies in {root}", file=sys.stderr)
-    return EXIT_FAILED
 
 
 def _arm(timeout_s: int) -> None:

@@ -31,10 +31,12 @@ from protocol.ids import RunId
 from protocol.limits import HARNESS_GRACE_MS, STOP_TIMEOUT_MS
 from protocol.secrets import Secret
 from tests.demo import agent, checker
+from tests.demo.leftovers import end_programs
 
 TICKET_TTL_MS: Final = 30_000
 """A busy machine may be slow to start a program."""
-RECONNECT_GRACE_MS: Final = 60_000
+RECONNECT_GRACE_MS: Final = 30_000
+"""A runner whose demo was killed ends after this, and its agent with it."""
 _PROGRESS_STEPS: Final = 8
 
 Tell = Callable[[str], None]
@@ -144,17 +146,26 @@ class Scenario:
         runner = asyncio.create_task(supervisor.run())
         work = asyncio.create_task(self._work(controller, supervisor))
         try:
-            await asyncio.wait((runner, work), return_when=asyncio.FIRST_COMPLETED)
-            if runner.done() and not work.done() and runner.result().exit.status != ExitStatus.OK:
-                raise DemoFailed(f"the runner ended for good: {_words(runner.result())}")
-            await work
-            supervisor.stop_restarting()
-            await runner
-        finally:
+            await self._attend(runner, work, supervisor)
+        except BaseException:
             work.cancel()
             await self._clean_up(supervisor)
             runner.cancel()
             await asyncio.gather(work, runner, return_exceptions=True)
+            raise
+
+    async def _attend(
+        self,
+        runner: "asyncio.Task[RunnerEnded]",
+        work: "asyncio.Task[None]",
+        supervisor: Supervisor,
+    ) -> None:
+        await asyncio.wait((runner, work), return_when=asyncio.FIRST_COMPLETED)
+        if runner.done() and not work.done() and runner.result().exit.status != ExitStatus.OK:
+            raise DemoFailed(f"the runner ended for good: {_words(runner.result())}")
+        await work
+        supervisor.stop_restarting()
+        await runner
 
     # --- the runner ---------------------------------------------------------------------------
 
@@ -185,7 +196,7 @@ class Scenario:
                     await running.wait()
             running.kill()
             await running.wait()
-        self._release()
+        end_programs(self.witness.run_id)
 
     # --- the work -----------------------------------------------------------------------------
 
@@ -250,12 +261,6 @@ class Scenario:
         step = max(1, self._site.files // _PROGRESS_STEPS)
         if self._lines % step == 0:
             self._tell(f"{self._lines} of {self._site.files} files reported and committed")
-
-    def _release(self) -> None:
-        """Let an agent that still waits at the hold go on; nobody reads it, so it ends."""
-        with contextlib.suppress(OSError):
-            os.close(os.open(self._site.fifo, os.O_WRONLY | os.O_NONBLOCK))
-        self._site.fifo.unlink(missing_ok=True)
 
 
 def _completed(row: CommandRow) -> None:
