@@ -113,9 +113,9 @@ class Controller:
         """Return a run as outsiders may see it: committed facts and the connection."""
         return self.shell.slot(run_id).view()
 
-    def refusals(self) -> dict[ErrorCode, int]:
-        """Return how many connections broke a rule since the start, by code."""
-        return dict(self.shell.reception.refusals)
+    def closings(self) -> dict[ErrorCode, int]:
+        """Return how many connections this end closed since the start, by code."""
+        return dict(self.shell.reception.closings)
 
     async def issue_ticket(self, run_id: RunId, ttl_ms: int = TICKET_TTL_MS) -> Secret:
         """Return a fresh one-use ticket, already stored; the caller wipes it after use.

@@ -44,14 +44,15 @@ class Reception:
         post: Callable[[RunSlot, Input], None],
         entropy: Entropy,
     ) -> None:
-        self.refusals: Counter[ErrorCode] = Counter()
-        """Connections that broke a rule, by code, since the controller started."""
+        self.closings: Counter[ErrorCode] = Counter()
+        """Connections that this end closed since the controller started, by code."""
         self._find_run = find_run
         self._post = post
         self._entropy = entropy
         self._peers: dict[ConnectionHandle, Peer] = {}
         self._slots: dict[ConnectionHandle, RunSlot] = {}
-        self._unproven = 0
+        self.unproven = 0
+        """Connections that have not proven a credential."""
         self._commit_in_flight = False
         self.read_ahead_bytes = 0
         """Read since the commit in flight was begun."""
@@ -62,14 +63,20 @@ class Reception:
     def seal(self, peer: Peer, keys: SessionKeys, binding: Binding) -> None:
         """Start a peer's sealed session and read what it sent ahead of it."""
         early = peer.seal(keys, binding)
-        self._unproven -= 1
+        self.unproven -= 1
         for text in early:
             if not peer.connection.is_refused:
                 self.frame_received(peer.connection, text)
 
     def close(self, peer: Peer, code: ErrorCode) -> None:
         """Drop a connection without a close frame."""
-        log.info("connection_closed", connection=peer.connection.handle, code=code.value)
+        self.closings[code] += 1
+        log.info(
+            "connection_closed",
+            connection=peer.connection.handle,
+            code=code.value,
+            run_id=peer.run_id,
+        )
         peer.connection.drop()
 
     def commit_started(self) -> None:
@@ -93,10 +100,10 @@ class Reception:
 
     def connection_made(self, connection: Connection) -> bool:
         """Take a new connection, or refuse it because too many have proven nothing yet."""
-        if self._unproven >= CONNECTIONS_UNAUTHENTICATED_MAX:
-            self.refusals[ErrorCode.UPGRADE_REFUSED] += 1
+        if self.unproven >= CONNECTIONS_UNAUTHENTICATED_MAX:
+            self.closings[ErrorCode.UPGRADE_REFUSED] += 1
             return False
-        self._unproven += 1
+        self.unproven += 1
         self._peers[connection.handle] = Peer(connection)
         return True
 
@@ -116,17 +123,10 @@ class Reception:
                 self._held.append(connection)
 
     def connection_refused(self, connection: Connection, code: ErrorCode) -> None:
-        """Count a broken rule; the run's core, if there is one yet, closes the connection."""
-        self.refusals[code] += 1
+        """Let the run's core, if there is one yet, close a connection that broke a rule."""
         slot = self._slots.get(connection.handle)
-        log.info(
-            "connection_refused",
-            connection=connection.handle,
-            code=code.value,
-            run_id=None if slot is None else slot.run_id,
-        )
         if slot is None or slot.is_fenced:
-            connection.drop()
+            self.close(self._peers[connection.handle], code)
         else:
             self._post(slot, MessageRefused(connection.handle, code))
 
@@ -134,7 +134,7 @@ class Reception:
         """Forget a connection and tell its run."""
         peer = self._peers.pop(connection.handle)
         if not peer.is_authenticated:
-            self._unproven -= 1
+            self.unproven -= 1
         peer.forget_keys()
         slot = self._slots.pop(connection.handle, None)
         if slot is not None and slot.peers.pop(connection.handle, None) is not None:
@@ -151,6 +151,7 @@ class Reception:
                     raise PrpError(ErrorCode.CREDENTIAL_UNKNOWN)
                 if slot.is_fenced:
                     raise PrpError(ErrorCode.STORAGE_WRITE_FAILED)
+                peer.run_id = slot.run_id
                 self._slots[handle] = slot
                 slot.peers[handle] = peer
                 nonce = self._entropy.token_bytes(_NONCE_BYTES).hex()

@@ -314,7 +314,7 @@ class Shell:
         log.error("store_commit_failed", run_id=slot.run_id, code=code.value, bytes=len(dropped))
         peers, slot.peers = slot.peers, {}
         for peer in peers.values():
-            peer.connection.drop()
+            self.reception.close(peer, code)
         slot.fence()
         self._reload_later(slot)
 

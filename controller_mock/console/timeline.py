@@ -75,7 +75,8 @@ class Timeline:
         if report.code is not None:
             lines.append(f"{report.code.value}: it was started again too often")
         if end.status != 0:
-            lines += [f"| {line}" for line in end.stderr_tail]
+            # Its log is JSON, for machines; what it has to say to a person is plain text.
+            lines += [f"| {line}" for line in end.stderr_tail if not line.startswith("{")]
         self.note("runner", "\n".join(lines))
 
 

@@ -85,6 +85,16 @@ class Connection(asyncio.Protocol):
         """True once the peer broke a rule."""
         return Hold.REFUSED in self._holds
 
+    @property
+    def is_held(self) -> bool:
+        """True while nothing is read."""
+        return bool(self._holds)
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes that the peer has not taken yet."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
     # --- orders ---------------------------------------------------------------------------
 
     def send_text(self, text: bytes) -> None:
@@ -99,7 +109,7 @@ class Connection(asyncio.Protocol):
         assert self._transport is not None
         if outgoing := self._carrier.outgoing():
             self._transport.writelines(outgoing)
-            if self._transport.get_write_buffer_size() > WRITE_BUFFER_BYTES_MAX:
+            if self.unsent_bytes > WRITE_BUFFER_BYTES_MAX:
                 self.refuse(ErrorCode.PEER_TIMEOUT)
 
     def drop(self) -> None:

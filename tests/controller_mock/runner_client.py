@@ -135,6 +135,10 @@ class RunnerClient:
         """Text frames that have arrived and were not received yet."""
         return len(self._texts)
 
+    def pause_reading(self) -> None:
+        """Read nothing more from the socket."""
+        self._writer.transport.pause_reading()  # type: ignore[attr-defined] # a full transport
+
     async def receive_text(self) -> bytes:
         """Return the next text frame; PrpError with the carrier's code if there is none."""
         while not self._texts:
@@ -179,9 +183,17 @@ class RunnerClient:
     # --- handshake ------------------------------------------------------------------------
 
     async def authenticate(
-        self, credential: Credential, resume: Resume | None = None, protocol_max: int = 2
+        self,
+        credential: Credential,
+        resume: Resume | None = None,
+        protocol_max: int = 2,
+        early: Iterable[bytes] = (),
     ) -> Welcome:
-        """Prove a credential and return the welcome; the connection is sealed from then on."""
+        """Prove a credential and return the welcome; the connection is sealed from then on.
+
+        Args:
+            early: events that leave right behind the proof.
+        """
         now = Now(UnixMs(time.time_ns() // 1_000_000), MonoMs(0))
         offer = ClientOffer(
             identity=self.config.identity,
@@ -201,8 +213,10 @@ class RunnerClient:
         await self.send_text(client_hello(offer))
         key = auth_key(credential.token)
         answer = client_answer(offer, key, await self.receive_text(), now)
-        await self.send_text(answer.response)
+        self.put_text(answer.response)
         self._channel = SecureChannel(answer.keys, Role.CLIENT)
+        self._event_envelope = event_envelope(answer.selected_version, self.config.identity)
+        await self.send_events(early)
         received = decode_control(
             self._channel.open(await self.receive_text()),
             version=answer.selected_version,
@@ -217,7 +231,6 @@ class RunnerClient:
             connection_id=received.connection_id,
             connection_lease_id=welcome.connection_lease_id,
         )
-        self._event_envelope = event_envelope(answer.selected_version, self.config.identity)
         self.acked = welcome.acked_source_seq or 0
         token = welcome.connection_lease_token
         self.credential = Credential(

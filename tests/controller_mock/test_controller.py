@@ -20,7 +20,7 @@ async def test_runner_is_welcomed_and_its_events_are_stored_in_order(tmp_path: P
         assert world.sequences() == list(range(1, 301))
         view = world.controller.view(world.run_id)
         assert (view.connected, view.acked_source_seq, view.connection_count) == (True, 300, 1)
-        assert world.controller.refusals() == {}
+        assert world.controller.closings() == {}
 
 
 async def test_welcome_after_a_lost_connection_has_the_committed_cursor(tmp_path: Path) -> None:
