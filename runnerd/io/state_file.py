@@ -4,11 +4,12 @@ It decides that one process owns a state and that what is loaded was checked. It
 know what a state means.
 """
 
-from typing import Final
+from collections.abc import Callable
+from typing import Final, Protocol
 
 from protocol.base.atomic_file import AtomicFile
 from protocol.base.ports import Entropy, Filesystem
-from protocol.base.posix_fs import Lock, lock_directory
+from protocol.base.posix_fs import lock_directory
 from protocol.limits import STATE_BYTES_OVERHEAD_MAX
 from runnerd.core.state import STATE_SCHEMA, Durable, Settings
 from runnerd.core.state_codec import encode, load
@@ -16,13 +17,29 @@ from runnerd.core.state_codec import encode, load
 STATE_FILE_NAME: Final = "runner-state.json"
 
 
+class HeldLock(Protocol):
+    """A directory that is ours until it is given up, or until the process ends."""
+
+    def release(self) -> None:
+        """Give the directory up."""
+        ...
+
+
 class StateFile:
     """`runner-state.json` in a directory that this process has locked."""
 
-    def __init__(self, fs: Filesystem, entropy: Entropy, directory: str, settings: Settings):
+    def __init__(
+        self,
+        fs: Filesystem,
+        entropy: Entropy,
+        directory: str,
+        settings: Settings,
+        lock: Callable[[str], HeldLock] = lock_directory,
+    ):
         self._directory = directory
         self._settings = settings
-        self._lock: Lock | None = None
+        self._take_lock = lock
+        self._lock: HeldLock | None = None
         self._file = AtomicFile(
             fs,
             entropy,
@@ -39,7 +56,7 @@ class StateFile:
         """
         self._file.open_directory()
         # The lock file is of this user, so the directory had to be made private first.
-        self._lock = lock_directory(self._directory)
+        self._lock = self._take_lock(self._directory)
         self._file.remove_leftovers()
         content = self._file.recover()
         return None if content is None else load(content, self._settings)
