@@ -11,8 +11,12 @@ class NotPrivate(Exception):
     """The file cannot be read or could be another's; the text says why and names no content."""
 
 
-def read_private_file(path: str, size_max: int) -> bytes:
+def read_private_file(path: str, size_max: int, *, may_have_access_list: bool = False) -> bytes:
     """Return the content of a regular file that only this user, or root, may read and write.
+
+    Args:
+        may_have_access_list: the group's bit to read counts for nothing, because that is where
+            an access list for a single user shows.
 
     Raises:
         NotPrivate: for a symlink, another kind of file, another owner, a mode that lets
@@ -25,7 +29,7 @@ def read_private_file(path: str, size_max: int) -> bytes:
     except OSError as error:
         raise NotPrivate(error.strerror or "it cannot be opened") from error
     try:
-        _check(os.fstat(descriptor), size_max)
+        _check(os.fstat(descriptor), size_max, 0o037 if may_have_access_list else 0o077)
         return _read_all(descriptor, size_max)
     except OSError as error:
         raise NotPrivate(error.strerror or "it cannot be read") from error
@@ -33,12 +37,12 @@ def read_private_file(path: str, size_max: int) -> bytes:
         os.close(descriptor)
 
 
-def _check(status: os.stat_result, size_max: int) -> None:
+def _check(status: os.stat_result, size_max: int, others: int) -> None:
     if not stat.S_ISREG(status.st_mode):
         raise NotPrivate("it is not a regular file")
     if status.st_uid not in (os.geteuid(), 0):
         raise NotPrivate("it belongs to another user")
-    if status.st_mode & 0o077:
+    if status.st_mode & others:
         raise NotPrivate(f"its mode is {stat.S_IMODE(status.st_mode):04o}; others may use it")
     if status.st_size > size_max:
         raise NotPrivate(f"it is larger than {size_max} bytes")

@@ -43,13 +43,15 @@ def choose_ticket(
     if credentials_directory:
         path = os.path.join(credentials_directory, CREDENTIAL_NAME)
         if os.path.lexists(path):
-            return _secret(_read(path, "the credential"), "the credential")
+            # systemd leaves the file to root and lets the service's user in by an access list.
+            content = _read(path, "the credential", may_have_access_list=True)
+            return _secret(content, "the credential")
     raise PrpError(ErrorCode.TICKET_MISSING, f"{VARIABLE} is not set")
 
 
-def _read(path: str, what: str) -> bytes:
+def _read(path: str, what: str, *, may_have_access_list: bool = False) -> bytes:
     try:
-        return read_private_file(path, TICKET_BYTES_MAX)
+        return read_private_file(path, TICKET_BYTES_MAX, may_have_access_list=may_have_access_list)
     except NotPrivate as error:
         raise PrpError(ErrorCode.TICKET_MISSING, f"{what}: {error}") from error
 

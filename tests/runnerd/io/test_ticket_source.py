@@ -66,6 +66,16 @@ def test_credential_is_taken_when_nothing_else_is_there_and_stays(tmp_path: Path
     assert [path.name for path in tmp_path.iterdir()] == [CREDENTIAL_NAME]
 
 
+def test_credential_is_taken_when_an_access_list_shows_as_the_group_s_bits(tmp_path: Path) -> None:
+    path = Path(private(tmp_path / CREDENTIAL_NAME, b"bootstrap_3"))
+
+    path.chmod(0o440)
+    assert choose_ticket(captured(None), None, str(tmp_path)) == Secret("bootstrap_3")
+    for mode in (0o404, 0o460, 0o410):
+        path.chmod(mode)
+        assert f"{mode:04o}" in reason_of(captured(None), None, str(tmp_path))
+
+
 def test_credentials_directory_without_ours_counts_for_nothing(tmp_path: Path) -> None:
     assert "is not set" in reason_of(captured(None), None, str(tmp_path))
 
