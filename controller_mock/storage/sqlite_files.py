@@ -37,7 +37,6 @@ _LEFTOVERS: Final = (_NEW_NAME, f"{_NEW_NAME}-journal", f"{_NEW_NAME}-wal", f"{_
 # Source: sqlite.org/fileformat.html, "The Database Header".
 _MAGIC: Final = b"SQLite format 3\0"
 _HEADER_BYTES: Final = 100
-_PAGE_BYTES_MIN: Final = 512
 
 _BUSY_TIMEOUT_S: Final = 1.0
 _DAMAGE: Final = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_FORMAT")
@@ -83,13 +82,14 @@ def check_database(directory: int, path: Path) -> int:
         ``state_unsafe``, ``state_corrupt``, ``state_foreign``,
         ``state_version_unsupported`` or ``storage_read_failed``.
     """
-    header, size = _read_header(directory)
+    header = _read_header(directory)
     if header[: len(_MAGIC)] != _MAGIC or len(header) < _HEADER_BYTES:
         raise _corrupt("is not a database")
     if int.from_bytes(header[68:72], "big") != APPLICATION_ID:
         raise PrpError(ErrorCode.STATE_FOREIGN, f"{DATABASE_NAME} belongs to another program")
-    _check_length(header, size, path)
-    with reading(), contextlib.closing(open_for_reading(path)) as connection:
+    # Without a log the file is all there is, and reading it so leaves no files beside it.
+    mode = "ro" if _has_log(path) else "ro&immutable=1"
+    with reading(), contextlib.closing(_connect(path / DATABASE_NAME, mode)) as connection:
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         if not 1 <= version <= SCHEMA_VERSION:
             words = f"{DATABASE_NAME} has version {version}, not {SCHEMA_VERSION}"
@@ -160,7 +160,7 @@ def _connect(file: Path, mode: str) -> sqlite3.Connection:
     return connection
 
 
-def _read_header(directory: int) -> tuple[bytes, int]:
+def _read_header(directory: int) -> bytes:
     fs = PosixFilesystem()
     try:
         descriptor = fs.open_read(directory, DATABASE_NAME)
@@ -169,27 +169,21 @@ def _read_header(directory: int) -> tuple[bytes, int]:
     except OSError as error:
         raise unsafe(f"{DATABASE_NAME}: {reason_of(error)}") from error
     try:
-        status = fs.fstat(descriptor)
-        check_private_file(fs, status, DATABASE_NAME)
-        return fs.read(descriptor, _HEADER_BYTES), status.size_bytes
+        check_private_file(fs, fs.fstat(descriptor), DATABASE_NAME)
+        return fs.read(descriptor, _HEADER_BYTES)
     except OSError as error:
         raise PrpError(ErrorCode.STORAGE_READ_FAILED, reason_of(error)) from error
     finally:
         close_quietly(fs, descriptor)
 
 
-def _check_length(header: bytes, size: int, path: Path) -> None:
-    page_bytes = int.from_bytes(header[16:18], "big")
-    page_bytes = 65_536 if page_bytes == 1 else page_bytes
-    if page_bytes < _PAGE_BYTES_MIN or size % page_bytes:
-        raise _corrupt("is cut off")
+def _has_log(path: Path) -> bool:
     try:
-        has_log = (path / (DATABASE_NAME + _WAL_SUFFIX)).stat().st_size > 0
+        return (path / (DATABASE_NAME + _WAL_SUFFIX)).stat().st_size > 0
     except FileNotFoundError:
-        has_log = False
-    # A copy from the log that a crash interrupted may leave the file short of its header.
-    if not has_log and size < page_bytes * int.from_bytes(header[28:32], "big"):
-        raise _corrupt("is cut off")
+        return False
+    except OSError as error:
+        raise PrpError(ErrorCode.STORAGE_READ_FAILED, reason_of(error)) from error
 
 
 @contextlib.contextmanager

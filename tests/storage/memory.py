@@ -47,12 +47,14 @@ class _Tables:
         self.config = config
         self.row = run_row(DurableRun())
         self.events: dict[int, StoredEvent] = {}
+        self.event_ids: set[str] = set()
         self.commands: dict[int, CommandRow] = {}
         self.credentials: dict[str, PutCredential] = {}
 
     def copy(self) -> "_Tables":
         twin = copy.copy(self)
         twin.events = dict(self.events)
+        twin.event_ids = set(self.event_ids)
         twin.commands = dict(self.commands)
         twin.credentials = dict(self.credentials)
         return twin
@@ -181,8 +183,9 @@ def _apply(run_id: RunId, tables: _Tables, change: Change) -> None:
 
 
 def _put_event(run_id: RunId, tables: _Tables, event: PutEvent) -> None:
-    if event.source_event_id in {held.source_event_id for held in tables.events.values()}:
+    if event.source_event_id in tables.event_ids:
         raise EventIdConflict(run_id, event.source_seq)
+    tables.event_ids.add(event.source_event_id)
     assert event.source_seq == len(tables.events) + 1, "the core hands events on in order"
     tables.events[event.source_seq] = StoredEvent(
         source_seq=event.source_seq,

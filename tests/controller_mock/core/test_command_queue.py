@@ -249,6 +249,16 @@ def test_a_result_closes_when_its_command_was_never_handed_out() -> None:
         assert told(left) == [CloseConnection(FIRST, ErrorCode.COMMAND_RESULT_UNKNOWN)]
 
 
+def test_a_result_closes_when_its_command_waits_behind_a_terminal_one() -> None:
+    world = connected("runner.suspend", "turn.start")
+    world.say(1, result(open_command(world)))
+
+    left = world.say(1, result(open_command(world)))
+
+    assert told(left) == [CloseConnection(FIRST, ErrorCode.COMMAND_RESULT_UNKNOWN)]
+    assert len(world.run.durable.open_commands) == 1
+
+
 def test_a_result_closes_when_no_command_is_open() -> None:
     world = connected()
 

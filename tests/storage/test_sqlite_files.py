@@ -1,0 +1,326 @@
+"""Files that a SQLite store refuses, and that it leaves them as they are."""
+
+import hashlib
+import os
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from controller_mock.storage.sqlite import open_store
+from controller_mock.storage.sqlite_files import DATABASE_NAME, open_for_writing
+from controller_mock.storage.sqlite_reads import SqliteReader
+from controller_mock.storage.sqlite_schema import APPLICATION_ID, SCHEMA_VERSION
+from protocol.credentials import auth_key
+from protocol.errors import ErrorCode, PrpError
+from tests.controller_mock.core.world import CONFIG, TICKET, lease_token
+from tests.storage.changes import RUN, events
+from tests.storage.test_contract import eventful
+
+WAL: Final = DATABASE_NAME + "-wal"
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A directory with a closed store of some size in it."""
+    data = tmp_path / "data"
+    store = open_store(data)
+    store.create_run(CONFIG)
+    store.commit([(RUN, tuple(eventful().written))])
+    store.commit([(RUN, events(range(20, 220), body=b'{"text":"' + b"x" * 500 + b'"}'))])
+    store.close()
+    return data
+
+
+def contents(place: Path) -> dict[str, str]:
+    """Return what is in a directory, but for the lock that an attempt to open may make."""
+    return {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in place.iterdir()
+        if path.suffix != ".lock" and path.is_file()
+    }
+
+
+def altered(place: Path, *statements: str) -> None:
+    """Change the database as another program would."""
+    with closing(sqlite3.connect(place / DATABASE_NAME)) as connection:
+        for statement in statements:
+            connection.execute(statement)
+        connection.commit()
+
+
+def _empty(database: Path) -> None:
+    database.write_bytes(b"")
+
+
+def _zero_filled(database: Path) -> None:
+    database.write_bytes(bytes(database.stat().st_size))
+
+
+def _garbage(database: Path) -> None:
+    database.write_bytes(b"not a database at all\n" * 1_000)
+
+
+def _cut_in_the_header(database: Path) -> None:
+    os.truncate(database, 60)
+
+
+def _cut_in_a_page(database: Path) -> None:
+    os.truncate(database, database.stat().st_size - 1_000)
+
+
+def _cut_between_pages(database: Path) -> None:
+    os.truncate(database, database.stat().st_size // 8_192 * 4_096)
+
+
+def _zeros_in_a_page(database: Path) -> None:
+    data = bytearray(database.read_bytes())
+    data[3 * 4_096 : 4 * 4_096] = bytes(4_096)
+    database.write_bytes(data)
+
+
+def _another_program(database: Path) -> None:
+    altered(database.parent, "PRAGMA application_id = 7")
+
+
+def _a_new_database(database: Path) -> None:
+    database.unlink()
+    altered(database.parent, "CREATE TABLE anything (a)")
+    database.chmod(0o600)
+
+
+def _a_later_version(database: Path) -> None:
+    altered(database.parent, f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
+
+
+def _no_version(database: Path) -> None:
+    altered(database.parent, "PRAGMA user_version = 0")
+
+
+def _a_table_less(database: Path) -> None:
+    altered(database.parent, "DROP TABLE events")
+
+
+DAMAGE: Final[dict[Callable[[Path], None], ErrorCode]] = {
+    _empty: ErrorCode.STATE_CORRUPT,
+    _zero_filled: ErrorCode.STATE_CORRUPT,
+    _garbage: ErrorCode.STATE_CORRUPT,
+    _cut_in_the_header: ErrorCode.STATE_CORRUPT,
+    _cut_in_a_page: ErrorCode.STATE_CORRUPT,
+    _cut_between_pages: ErrorCode.STATE_CORRUPT,
+    _zeros_in_a_page: ErrorCode.STATE_CORRUPT,
+    _another_program: ErrorCode.STATE_FOREIGN,
+    _a_new_database: ErrorCode.STATE_FOREIGN,
+    _a_later_version: ErrorCode.STATE_VERSION_UNSUPPORTED,
+    _no_version: ErrorCode.STATE_VERSION_UNSUPPORTED,
+    _a_table_less: ErrorCode.STATE_CORRUPT,
+}
+
+
+@pytest.mark.parametrize("reader", [open_store, SqliteReader.beside], ids=["owner", "beside"])
+@pytest.mark.parametrize("damage", DAMAGE, ids=lambda damage: damage.__name__)
+def test_a_damaged_file_is_refused_by_name_and_left_alone(
+    place: Path, damage: Callable[[Path], None], reader: Callable[[Path], object]
+) -> None:
+    damage(place / DATABASE_NAME)
+    before = contents(place)
+
+    with pytest.raises(PrpError) as caught:
+        reader(place)
+
+    assert caught.value.code is DAMAGE[damage]
+    assert contents(place) == before
+
+
+def _wide_mode(place: Path) -> None:
+    (place / DATABASE_NAME).chmod(0o644)
+
+
+def _symlink(place: Path) -> None:
+    (place / DATABASE_NAME).rename(place.parent / "elsewhere")
+    (place / DATABASE_NAME).symlink_to(place.parent / "elsewhere")
+
+
+def _second_name(place: Path) -> None:
+    (place.parent / "second").hardlink_to(place / DATABASE_NAME)
+
+
+def _directory(place: Path) -> None:
+    (place / DATABASE_NAME).unlink()
+    (place / DATABASE_NAME).mkdir(mode=0o600)
+
+
+@pytest.mark.parametrize("reader", [open_store, SqliteReader.beside], ids=["owner", "beside"])
+@pytest.mark.parametrize("damage", [_wide_mode, _symlink, _second_name, _directory])
+def test_a_file_that_is_not_private_is_refused(
+    place: Path, damage: Callable[[Path], None], reader: Callable[[Path], object]
+) -> None:
+    damage(place)
+    before = contents(place)
+
+    with pytest.raises(PrpError) as caught:
+        reader(place)
+
+    assert caught.value.code is ErrorCode.STATE_UNSAFE
+    assert contents(place) == before
+
+
+def test_a_log_without_its_database_is_no_fresh_start(place: Path) -> None:
+    (place / DATABASE_NAME).rename(place / WAL)
+    before = contents(place)
+
+    with pytest.raises(PrpError) as caught:
+        open_store(place)
+
+    assert caught.value.code is ErrorCode.STATE_MISSING
+    assert contents(place) == before
+
+
+def test_reading_beside_needs_a_store_that_is_there(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir(mode=0o700)
+    for missing in (tmp_path / "nowhere", tmp_path / "empty"):
+        with pytest.raises(PrpError) as caught:
+            SqliteReader.beside(missing)
+
+        assert caught.value.code is ErrorCode.STATE_MISSING
+    assert list((tmp_path / "empty").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE runs SET acked_source_seq = acked_source_seq - 1",
+        "UPDATE runs SET last_controller_seq = last_controller_seq + 1",
+        "UPDATE runs SET runner_digest = 'sha256:'",
+        "UPDATE runs SET turn_id = 'a turn'",
+        "DELETE FROM events WHERE source_seq = 7",
+        "DELETE FROM commands WHERE controller_seq = 1",
+        "UPDATE events SET digest = 'ab' WHERE source_seq = 7",
+        "UPDATE events SET digest = 'no hex' WHERE source_seq = 7",
+        "UPDATE commands SET body = replace(body, 'turn', 'torn') WHERE controller_seq = 3",
+        "UPDATE commands SET body = '{' WHERE controller_seq = 3",
+        "UPDATE commands SET type = 'turn.steer' WHERE controller_seq = 3",
+        "UPDATE commands SET result = replace(result, 'a', 'b') WHERE controller_seq = 1",
+        "UPDATE commands SET result_digest = NULL WHERE controller_seq = 1",
+        "UPDATE commands SET result = '{}' WHERE controller_seq = 1",
+        "UPDATE credentials SET auth_key = 'ab'",
+        "UPDATE credentials SET auth_key = 'no hex'",
+        "UPDATE credentials SET kind = 'other'",
+        "UPDATE credentials SET lease_version = 9",
+    ],
+)
+def test_a_run_that_does_not_prove_itself_is_not_loaded(place: Path, statement: str) -> None:
+    altered(place, statement)
+    store = open_store(place)
+
+    with pytest.raises(PrpError) as caught:
+        store.load_runs()
+
+    assert caught.value.code is ErrorCode.STATE_CORRUPT
+    store.close()
+
+
+def test_a_changed_event_is_not_read(place: Path) -> None:
+    altered(place, "UPDATE events SET body = replace(body, 'x', 'y') WHERE source_seq = 30")
+    store = open_store(place)
+
+    assert len(store.events(RUN, 0, 29)) == 29
+    with pytest.raises(PrpError) as caught:
+        store.events(RUN, 0, 30)
+
+    assert caught.value.code is ErrorCode.STATE_CORRUPT
+    store.close()
+
+
+def test_text_that_is_no_text_has_a_code_and_is_not_quoted(place: Path) -> None:
+    altered(place, "UPDATE events SET body = CAST(X'736563726574FF' AS TEXT) WHERE source_seq = 9")
+    store = open_store(place)
+
+    with pytest.raises(PrpError) as caught:
+        store.events(RUN, 0, 30)
+
+    assert caught.value.code is ErrorCode.STATE_CORRUPT
+    assert "secret" not in str(caught.value)
+    assert caught.value.__cause__ is None
+    store.close()
+
+
+def test_a_half_made_database_is_made_anew(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir(mode=0o700)
+    for name in ("controller.db.new", "controller.db.new-journal"):
+        (data / name).write_bytes(b"left by a process that died")
+
+    store = open_store(data)
+    store.create_run(CONFIG)
+    store.close()
+
+    assert not list(data.glob("*.new*"))
+
+
+def test_a_new_database_names_its_program_and_version(place: Path) -> None:
+    with closing(sqlite3.connect(place / DATABASE_NAME)) as connection:
+        assert connection.execute("PRAGMA application_id").fetchone() == (APPLICATION_ID,)
+        assert connection.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION,)
+        assert connection.execute("SELECT version FROM migrations").fetchall() == [(1,)]
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+def test_a_commit_is_synchronised_before_it_returns(place: Path) -> None:
+    # SIGKILL cannot show the difference: only a power cut does.
+    with closing(open_for_writing(place)) as connection:
+        assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
+
+
+def test_no_token_is_in_the_files(place: Path) -> None:
+    found = b"".join(path.read_bytes() for path in place.iterdir())
+
+    for token in (TICKET, lease_token(1), lease_token(3)):
+        text = bytes(token.reveal())
+        for spelled in (text, text.hex().encode()):
+            assert spelled not in found
+    # The keys are there, as the design has it: without them no proof can be judged.
+    assert auth_key(TICKET).reveal().hex().encode() in found
+
+
+def test_a_store_is_read_beside_its_owner(place: Path) -> None:
+    store = open_store(place)
+    store.commit([(RUN, events([220]))])
+
+    # In a process of its own, as the kernel's file locks belong to processes.
+    child = os.fork()
+    if child == 0:
+        os._exit(_read_beside(place))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+    store.commit([(RUN, events([221]))])
+    assert len(store.events(RUN, 0, 1_000)) == 221
+    store.close()
+
+
+def test_a_store_is_read_beside_when_its_owner_was_killed(place: Path) -> None:
+    child = os.fork()
+    if child == 0:
+        store = open_store(place)
+        store.commit([(RUN, events([220]))])
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert (place / WAL).stat().st_size > 0
+    before = contents(place)
+
+    reader = SqliteReader.beside(place)
+
+    assert len(reader.events(RUN, 0, 1_000)) == 220
+    reader.close()
+    assert contents(place)[DATABASE_NAME] == before[DATABASE_NAME]
+    assert contents(place)[WAL] == before[WAL]
+
+
+def _read_beside(place: Path) -> int:
+    reader = SqliteReader.beside(place)
+    count = len(reader.events(RUN, 0, 1_000))
+    reader.close()
+    return 0 if count == 220 else 1
