@@ -62,6 +62,11 @@ class StopSignals:
         for number in _STOPS:
             signal.signal(number, signal.SIG_IGN)
 
+    def close(self) -> None:
+        """Give the descriptors up."""
+        os.close(self.descriptor)
+        os.close(self._wake)
+
     def _post(self, number: int, post: "Callable[[StopRequested], None]") -> None:
         post(self._counted(number))
 

@@ -36,7 +36,8 @@ def client_context(ca_bundle_path: str | None) -> ssl.SSLContext:
 
 def _trust(context: ssl.SSLContext, path: str) -> None:
     try:
-        bundle = read_private_file(path, CA_BUNDLE_BYTES_MAX).decode("ascii", errors="replace")
+        # Between the certificates, bundles hold comments in any encoding.
+        bundle = read_private_file(path, CA_BUNDLE_BYTES_MAX).decode("ascii", errors="ignore")
     except NotPrivate as error:
         raise usage(f"--ca-bundle-path: {error}") from error
     try:

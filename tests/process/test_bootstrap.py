@@ -10,6 +10,8 @@ from tests.process.daemon import daemon, flags
 from tests.runnerd.peer import Authority, Tamper
 from tests.runnerd.peer_server import serving
 
+pytestmark = pytest.mark.process
+
 
 def hurried(url: str, tmp_path: Path, deadline_ms: int = 1_000) -> list[str]:
     """Return arguments of a daemon that gives up soon."""

@@ -15,6 +15,8 @@ from tests.process.daemon import STATE_FILE, Daemon, daemon, flags
 from tests.runnerd.peer import Authority, command
 from tests.runnerd.peer_server import PeerServer, serving
 
+pytestmark = pytest.mark.process
+
 FRESH_TICKET = "bootstrap_fresh"
 
 

@@ -6,10 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.process.daemon import REPOSITORY, TICKET_VARIABLE, daemon, flags
 from tests.process.test_life import event_types, with_turn
 from tests.runnerd.peer import LEASE_TOKEN, TICKET
 from tests.runnerd.peer_server import serving
+
+pytestmark = pytest.mark.process
 
 SECRETS = (TICKET.encode(), LEASE_TOKEN.encode())
 

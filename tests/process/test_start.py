@@ -13,6 +13,8 @@ from tests.process.daemon import STATE_FILE, Daemon, daemon, flags
 from tests.runnerd.peer import TICKET, Authority, Tamper
 from tests.runnerd.peer_server import serving
 
+pytestmark = pytest.mark.process
+
 NOWHERE = "ws://127.0.0.1:9/connect"
 
 
