@@ -148,6 +148,8 @@ STORAGE_RETRY_DEADLINE_MS: Final = 30_000
 """A runner that cannot write its state for this long ends."""
 
 # Harness (runner-behaviour 12)
+COALESCED_TEXT_BYTES_MAX: Final = 16 * KIB
+"""Longest text of an event that stands for several updates; bounds what one merge costs."""
 TURN_END_ROOM_BYTES: Final = 8 * KIB
 """Room below the soft limit that a live turn keeps for the events of its end."""
 HARNESS_READ_LINES_MAX: Final = 256

@@ -21,9 +21,8 @@ from protocol.limits import (
     PROVIDER_ENV_NAMES_MAX,
     REPLAY_FILTER_IDS_MAX,
     SHUTDOWN_TIMEOUT_MS,
-    TURN_END_ROOM_BYTES,
 )
-from runnerd.core import admission, command_journal, ending, turns
+from runnerd.core import admission, command_journal, ending, pressure, turns
 from runnerd.core.admission import Refused
 from runnerd.core.command_journal import refusal, result_of
 from runnerd.core.outbox import Draft, produce, soft_room
@@ -178,7 +177,7 @@ def _turn_start(runner: Runner, command: WireCommand, now: Now) -> Runner | Erro
         return ErrorCode.SESSION_NOT_OPEN
     if durable.turn is not None:
         return ErrorCode.TURN_ACTIVE
-    if soft_room(runner) < 2 * TURN_END_ROOM_BYTES:
+    if durable.lifecycle is Lifecycle.BACKPRESSURE or not pressure.has_room_for_a_turn(runner):
         return ErrorCode.RUNNER_BACKPRESSURE
     return turns.admit(runner, command.controller_seq, now)
 

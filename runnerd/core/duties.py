@@ -100,8 +100,9 @@ def _send_events(runner: Runner, now: Now) -> Step:
         Gated(SendEvent(connection_id, entry.source_seq, bytes(entry.body)), after=runner.revision)
         for entry in durable.outbox[first:]
     )
-    sent = structs.replace(connection, sent_through=SourceSeq(durable.next_source_seq - 1))
-    return Transition(with_live(runner, connection=sent), actions)
+    newest = SourceSeq(durable.next_source_seq - 1)
+    sent = structs.replace(connection, sent_through=newest)
+    return Transition(with_live(runner, connection=sent, frozen_through=newest), actions)
 
 
 # --- the harness ---------------------------------------------------------------------------

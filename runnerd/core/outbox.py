@@ -21,6 +21,7 @@ from protocol.ids import Identity, SourceSeq
 from protocol.limits import DIAGNOSTICS_MAX
 from protocol.redaction import bounded_diagnostic
 from protocol.timestamps import rfc3339_ms
+from runnerd.core import coalescing
 from runnerd.core.state import Lifecycle, OutboxEntry, Runner
 from runnerd.core.transition import Step, advance, refuse, with_live
 
@@ -60,6 +61,8 @@ def produce(runner: Runner, drafts: Sequence[Draft], now: Now) -> Runner:
 
     Source: durable-recovery, "Backpressure and bounded storage".
     """
+    if not drafts:
+        return runner
     durable, settings = runner.durable, runner.settings
     overhead = envelope_bytes(settings.identity)
     emitted_at = rfc3339_ms(UnixMs(max(0, now.unix_ms)))
@@ -92,6 +95,37 @@ def produce(runner: Runner, drafts: Sequence[Draft], now: Now) -> Runner:
         peak_outbox_bytes=max(durable.peak_outbox_bytes, total),
     )
     return with_live(longer, outbox_bytes=total)
+
+
+def produce_updates(
+    runner: Runner, event_type: str, updates: Sequence[dict[str, JsonValue]], now: Now
+) -> Runner:
+    """Append display updates, one event each; merged while nobody is there to see them.
+
+    Source: durable-recovery, "P2 item deltas coalesce before delivery"; ruling R2.
+    """
+    if runner.live.connection is not None:
+        return produce(runner, [Draft(event_type, 2, update) for update in updates], now)
+    first, *others = coalescing.gathered(updates)
+    tail = coalescing.mergeable_tail(runner, event_type)
+    joined = None if tail is None else coalescing.merged(tail, first)
+    if tail is None or joined is None:
+        others.insert(0, first)
+    else:
+        runner = _replace_tail(runner, coalescing.rewritten(runner, tail, joined))
+    return produce(runner, [Draft(event_type, 2, update) for update in others], now)
+
+
+def _replace_tail(runner: Runner, longer: OutboxEntry) -> Runner:
+    durable = runner.durable
+    grown = len(longer.body) - len(durable.outbox[-1].body)
+    total = runner.live.outbox_bytes + grown
+    replaced = advance(
+        runner,
+        outbox=(*durable.outbox[:-1], longer),
+        peak_outbox_bytes=max(durable.peak_outbox_bytes, total),
+    )
+    return with_live(replaced, outbox_bytes=total)
 
 
 def on_ack(runner: Runner, acked_source_seq: SourceSeq) -> Step:

@@ -7,7 +7,7 @@ was pending is indeterminate, and a harness of the earlier process is settled by
 from protocol.base.clock import Now
 from protocol.base.revision import Revision, Transition
 from protocol.errors import ErrorCode
-from protocol.ids import Generation
+from protocol.ids import Generation, SourceSeq
 from runnerd.core import ending, turns
 from runnerd.core.command_journal import indeterminate
 from runnerd.core.inputs import Started
@@ -42,6 +42,7 @@ def start(settings: Settings, durable: Durable | None, boot: Boot) -> Runner:
         outbox_bytes=outbox_bytes(durable.outbox, settings.identity),
         harness_started=generation if durable.turn is not None else Generation(0),
         harness_forgotten=generation,
+        frozen_through=SourceSeq(durable.next_source_seq - 1),
     )
 
 

@@ -200,6 +200,8 @@ class Live(msgspec.Struct, frozen=True, kw_only=True):
     started_mono_ms: MonoMs = MonoMs(0)
     disconnected_at_mono_ms: MonoMs | None = None
     """When the last authenticated connection ended; None before the first and while connected."""
+    frozen_through: SourceSeq = SourceSeq(0)
+    """Events with seq <= this may have been handed to a socket: their bytes never change."""
     outbox_bytes: int = 0
     """Bytes that the outbox will cost on the wire before sealing: bodies and envelopes."""
     storage_failing_since_mono_ms: MonoMs | None = None

@@ -29,7 +29,7 @@ from protocol.envelope import (
 from protocol.errors import ErrorCode
 from protocol.ids import Generation
 from protocol.limits import STOP_TIMEOUT_MS, STORAGE_RETRY_MS
-from runnerd.core import clockwork, connection, ending, lease, recovery, turns
+from runnerd.core import clockwork, connection, ending, lease, pressure, recovery, turns
 from runnerd.core.actions import Exit, SendPong
 from runnerd.core.commands import on_command
 from runnerd.core.duties import perform_duties
@@ -58,7 +58,7 @@ next_deadline = clockwork.next_deadline
 def step(runner: Runner, stimulus: Input, now: Now) -> Step:
     """Apply one input, then order whatever the new state demands."""
     handled = _handle(runner, stimulus, now)
-    due = perform_duties(handled.state, now)
+    due = perform_duties(pressure.settle(handled.state, now), now)
     return Transition(due.state, handled.actions + due.actions)
 
 

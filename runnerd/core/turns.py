@@ -29,7 +29,7 @@ from runnerd.core.inputs import (
     OrphanSettled,
     ProcessExit,
 )
-from runnerd.core.outbox import Draft, produce, soft_room
+from runnerd.core.outbox import Draft, produce, produce_updates, soft_room
 from runnerd.core.state import Lifecycle, Runner, Turn
 from runnerd.core.transition import Step, advance
 
@@ -125,23 +125,19 @@ def on_output(runner: Runner, output: HarnessOutput, now: Now) -> Step:
 
 def _accept_lines(runner: Runner, turn: Turn, lines: tuple[str, ...], now: Now) -> Runner:
     first = runner.durable.lines_accepted + 1
-    drafts = tuple(
-        Draft(
-            "item.delta",
-            2,
-            {"channel": "progress", "text": line + "\n", "stream": "stdout", "lineNumber": number},
-        )
+    updates: list[dict[str, JsonValue]] = [
+        {"channel": "progress", "text": line + "\n", "stream": "stdout", "lineNumber": number}
         for number, line in enumerate(lines, start=first)
-    )
+    ]
     size = sum(len(line.encode()) + 1 for line in lines)
     counted = advance(
         runner,
-        lines_accepted=runner.durable.lines_accepted + len(drafts),
+        lines_accepted=runner.durable.lines_accepted + len(lines),
         turn=structs.replace(
-            turn, lines=turn.lines + len(drafts), output_bytes=turn.output_bytes + size
+            turn, lines=turn.lines + len(lines), output_bytes=turn.output_bytes + size
         ),
     )
-    return produce(counted, drafts, now)
+    return produce_updates(counted, "item.delta", updates, now)
 
 
 def on_exited(runner: Runner, exited: HarnessExited, now: Now) -> Step:

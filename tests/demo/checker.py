@@ -159,7 +159,7 @@ def _sha256(path: bytes) -> str:
 
 def _check_files(report: Report, facts: Facts, events: list[Event]) -> None:
     sums = sha256sums(facts.folder)
-    lines = [_line_of(event) for event in events if event.type == "item.delta"]
+    lines = [line for event in events if event.type == "item.delta" for line in _lines_of(event)]
     reported = collections.Counter(path for path, _ in lines)
     altered = sorted({path for path, found in lines if path in sums and found != sums[path]})
     missing = sorted(path for path in sums if not reported[path])
@@ -176,11 +176,17 @@ def _check_files(report: Report, facts: Facts, events: list[Event]) -> None:
     report.add("files the agent worked on once", list(worked.values()).count(1), len(sums))
 
 
-def _line_of(event: Event) -> tuple[bytes, str]:
+def _lines_of(event: Event) -> Iterator[tuple[bytes, str]]:
+    """Yield path and hash of each line; an event may stand for several."""
     text = event.payload.get("text")
-    if not isinstance(text, str) or not text.endswith("\n") or text[64:66] != "  ":
-        return f"event {event.seq}".encode(), ""
-    return os.fsencode(json.loads(text[66:])), text[:64]
+    if not isinstance(text, str) or not text.endswith("\n"):
+        yield f"event {event.seq}".encode(), ""
+        return
+    for line in text[:-1].split("\n"):
+        if line[64:66] != "  ":
+            yield f"event {event.seq}".encode(), ""
+        else:
+            yield os.fsencode(json.loads(line[66:])), line[:64]
 
 
 def _named(words: str, paths: list[bytes]) -> list[str]:

@@ -223,8 +223,8 @@ class Scenario:
         run_id = self.witness.run_id
         match event.event_type:
             case "item.delta":
-                self._lines += 1
-                self._tell_progress()
+                before, self._lines = self._lines, self._lines + _lines_of(event)
+                self._tell_progress(before)
                 await self._bring_fault(controller, supervisor)
             case "runner.reconciled":
                 self._tell("the restarted runner took up the durable state")
@@ -257,9 +257,9 @@ class Scenario:
             # Only the agent of the killed runner may wait here.
             self._site.fifo.unlink()
 
-    def _tell_progress(self) -> None:
+    def _tell_progress(self, before: int) -> None:
         step = max(1, self._site.files // _PROGRESS_STEPS)
-        if self._lines % step == 0:
+        if self._lines // step > before // step:
             self._tell(f"{self._lines} of {self._site.files} files reported and committed")
 
 
@@ -267,6 +267,12 @@ def _completed(row: CommandRow) -> None:
     if row.status != "completed":
         result = bytes(row.result).decode() if isinstance(row.result, msgspec.Raw) else ""
         raise DemoFailed(f"command {row.type} ended as {row.status}: {result}")
+
+
+def _lines_of(event: StoredEvent) -> int:
+    """Lines that were printed while nobody was connected may stand in one event."""
+    payload = msgspec.json.decode(event.body)["payload"]
+    return str(payload["text"]).count("\n")
 
 
 def _harness_end(event: StoredEvent) -> str:

@@ -56,25 +56,25 @@ async def completed(driver: Driver, command_type: str, payload: object = None) -
 
 
 async def until_line(driver: Driver, number: int) -> None:
-    await driver.until(lambda seen: text_of(seen.event) == f"line {number}\n")
+    await driver.until(lambda seen: f"line {number}\n" in lines_of(seen.event))
 
 
-def text_of(event: dict[str, object] | None) -> object:
+def lines_of(event: dict[str, object] | None) -> list[str]:
+    """Return the lines in an event: several if they were printed while nobody was connected."""
     if event is None or event["eventType"] != "item.delta":
-        return None
+        return []
     payload = event["payload"]
     assert isinstance(payload, dict)
-    return payload["text"]
+    return str(payload["text"]).splitlines(keepends=True)
 
 
-def texts(snapshot: Snapshot) -> list[object]:
-    found: list[object] = []
+def texts(snapshot: Snapshot) -> list[str]:
+    found: list[str] = []
     for event in snapshot.events:
         assert event.envelope is not None
         body = event.envelope["payload"]
         assert isinstance(body, dict)
-        if (text := text_of(body)) is not None:
-            found.append(text)
+        found += lines_of(body)
     return found
 
 

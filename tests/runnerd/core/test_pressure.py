@@ -1,0 +1,80 @@
+"""Backpressure: two edges far apart, one event each, and new turns only in between."""
+
+import msgspec
+
+from protocol.errors import ErrorCode
+from runnerd.core.inputs import ConnectionLost
+from runnerd.core.state import Lifecycle
+from tests.runnerd.core.world import PREPARE, SETTINGS, World, members
+
+SMALL = msgspec.structs.replace(SETTINGS, max_outbox_bytes=120_000, p0_reserve_bytes=40_000)
+
+
+def pressed() -> World:
+    """A runner whose harness printed until there was no room, with nobody connected."""
+    world = World(settings=SMALL)
+    world.connect()
+    world.prepare()
+    world.start_turn()
+    world.feed(ConnectionLost(world.binding.connection_id, ErrorCode.CONNECTION_LOST))
+    while world.runner.live.harness_reading and world.durable.turn is not None:
+        if world.durable.turn.intent is not None:
+            break
+        world.lines("x" * 9_000)
+    return world
+
+
+def pressure_events(world: World) -> list[bool]:
+    return [
+        msgspec.json.decode(entry.body)["payload"]["newTurnsAccepted"]
+        for entry in world.durable.outbox
+        if entry.event_type == "runner.backpressure"
+    ]
+
+
+def test_full_outbox_enters_backpressure_with_one_p0_event_inside_the_reserve() -> None:
+    world = pressed()
+
+    assert world.durable.lifecycle is Lifecycle.BACKPRESSURE
+    assert pressure_events(world) == [False]
+    soft = SMALL.max_outbox_bytes - SMALL.p0_reserve_bytes
+    displayed = sum(len(e.body) for e in world.durable.outbox if e.priority > 0)
+    assert displayed <= soft
+
+
+def test_new_turn_is_refused_with_zero_effects_under_backpressure() -> None:
+    world = World(settings=SMALL)
+    world.connect()
+    world.prepare()
+    while world.durable.lifecycle is Lifecycle.READY:
+        assert world.deliver("run.prepare", PREPARE).status == "completed"
+    produced = world.durable.next_source_seq
+
+    result = world.deliver("turn.start")
+
+    assert members(result) == {"code": "runner_backpressure", "logicalEffectCount": 0}
+    assert world.durable.next_source_seq == produced
+    world.ack()
+    world.start_turn()
+    assert world.durable.turn is not None
+
+
+def test_backpressure_ends_with_one_event_when_the_outbox_is_delivered() -> None:
+    world = pressed()
+    world.connect(bootstrap=False)
+
+    world.ack()
+
+    assert world.durable.lifecycle is Lifecycle.READY
+    assert pressure_events(world) == [True]
+    assert world.runner.live.harness_reading
+
+
+def test_small_traffic_never_crosses_an_edge() -> None:
+    world = World(settings=SMALL)
+    world.connect()
+    for _ in range(200):
+        world.deliver("run.prepare", PREPARE)
+        world.ack()
+
+    assert "runner.backpressure" not in world.event_types()
