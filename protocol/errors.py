@@ -122,6 +122,7 @@ class ErrorCode(enum.StrEnum):
     PROVIDER_INVALID = "provider_invalid"
     PROVIDER_NOT_PREPARED = "provider_not_prepared"
     SESSION_NOT_OPEN = "session_not_open"
+    TURN_INVALID = "turn_invalid"
     TURN_ACTIVE = "turn_active"
     TURN_NOT_ACTIVE = "turn_not_active"
     RUN_TERMINAL = "run_terminal"
@@ -236,6 +237,7 @@ REACTIONS: Final[dict[ErrorCode, Reaction]] = {
             ErrorCode.PROVIDER_INVALID,
             ErrorCode.PROVIDER_NOT_PREPARED,
             ErrorCode.SESSION_NOT_OPEN,
+            ErrorCode.TURN_INVALID,
             ErrorCode.TURN_ACTIVE,
             ErrorCode.TURN_NOT_ACTIVE,
             ErrorCode.RUN_TERMINAL,

@@ -143,6 +143,8 @@ STATE_BYTES_OVERHEAD_MAX: Final = 16 * MIB
 LEFTOVER_NAMES_MAX: Final = 10_000
 """Names of a state directory that are looked at for leftover siblings at start (faults S20)."""
 
+TURN_TIMEOUT_MS_CEILING: Final = 366 * 24 * 3600 * 1000
+"""Longest explicit turn timeout; 0 means none."""
 STORAGE_RETRY_MS: Final = 500
 STORAGE_RETRY_DEADLINE_MS: Final = 30_000
 """A runner that cannot write its state for this long ends."""

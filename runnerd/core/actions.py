@@ -14,9 +14,10 @@ from protocol.errors import ErrorCode
 from protocol.ids import ConnectionId, Generation, LeaseId, SourceSeq
 from protocol.secrets import Secret
 
-StopIntent = Literal["interrupt", "cancel", "stop", "authority", "overflow"]
+StopIntent = Literal["interrupt", "cancel", "stop", "authority", "overflow", "timeout"]
 """Why a harness is stopped: by command (interrupt, cancel), for the runner's own stop, because
-authority ended (lease, grace, revocation), or because its output has no room (R17)."""
+authority ended (lease, grace, revocation), because its output has no room (R17), or because the
+turn's explicit timeout has passed."""
 
 
 class Dial(msgspec.Struct, frozen=True, kw_only=True):

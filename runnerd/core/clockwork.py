@@ -12,7 +12,7 @@ from protocol.errors import ErrorCode
 from protocol.limits import STOP_TIMEOUT_MS, STORAGE_RETRY_DEADLINE_MS
 from runnerd.core import ending, lease
 from runnerd.core.state import Runner
-from runnerd.core.transition import Step
+from runnerd.core.transition import Step, with_live
 
 
 def on_time_passed(runner: Runner, now: Now) -> Step:
@@ -22,6 +22,9 @@ def on_time_passed(runner: Runner, now: Now) -> Step:
         return ending.lose_authority(
             runner, ErrorCode.LEASE_EXPIRED_REQUIRES_BOOTSTRAP, STOP_TIMEOUT_MS, now
         )
+    due = runner.live.turn_deadline_mono_ms
+    if due is not None and now.mono_ms >= due:
+        runner = with_live(ending.stop_turn(runner, "timeout"), turn_deadline_mono_ms=None)
     code = _given_up(runner, now)
     if code is not None and runner.live.ending is None:
         return Transition(ending.fail(runner, code, STOP_TIMEOUT_MS, now))
@@ -75,6 +78,8 @@ def next_deadline(runner: Runner) -> MonoMs | None:
         deadlines.append(live.ending.deadline_mono_ms)
     if live.connection is None and not live.dialing:
         deadlines.append(live.dial_at_mono_ms)
+    if live.turn_deadline_mono_ms is not None:
+        deadlines.append(live.turn_deadline_mono_ms)
     if live.storage_retry_at_mono_ms is not None:
         deadlines.append(live.storage_retry_at_mono_ms)
     return min(deadlines, default=None)

@@ -21,6 +21,7 @@ from protocol.limits import (
     PROVIDER_ENV_NAMES_MAX,
     REPLAY_FILTER_IDS_MAX,
     SHUTDOWN_TIMEOUT_MS,
+    TURN_TIMEOUT_MS_CEILING,
 )
 from runnerd.core import admission, command_journal, ending, pressure, turns
 from runnerd.core.admission import Refused
@@ -123,9 +124,7 @@ def _run_prepare(runner: Runner, command: WireCommand, now: Now) -> Runner | Err
 
 
 def _run_attach(runner: Runner, command: WireCommand, now: Now) -> Runner | ErrorCode | Refused:
-    payload = parse_strict(bytes(command.payload))
-    assert isinstance(payload, dict), "validate_command has seen an object"
-    if "paperclipNextAuthority" in payload:
+    if "paperclipNextAuthority" in _members(command):
         return Refused(
             ErrorCode.AUTHORITY_CHANGE_UNSUPPORTED,
             "this runner keeps its run; start another runner for the next one",
@@ -161,7 +160,7 @@ def _session_snapshot(runner: Runner, command: WireCommand, now: Now) -> Runner:
 # --- turns -------------------------------------------------------------------------------
 
 
-def _turn_start(runner: Runner, command: WireCommand, now: Now) -> Runner | ErrorCode:
+def _turn_start(runner: Runner, command: WireCommand, now: Now) -> Runner | ErrorCode | Refused:
     durable = runner.durable
     if durable.run_terminal:
         return ErrorCode.RUN_TERMINAL
@@ -179,7 +178,12 @@ def _turn_start(runner: Runner, command: WireCommand, now: Now) -> Runner | Erro
         return ErrorCode.TURN_ACTIVE
     if durable.lifecycle is Lifecycle.BACKPRESSURE or not pressure.has_room_for_a_turn(runner):
         return ErrorCode.RUNNER_BACKPRESSURE
-    return turns.admit(runner, command.controller_seq, now)
+    timeout_ms = _members(command).get("turnTimeoutMs", 0)
+    if isinstance(timeout_ms, bool) or not isinstance(timeout_ms, int):
+        return Refused(ErrorCode.TURN_INVALID, "turnTimeoutMs must be a whole number")
+    if not 0 <= timeout_ms <= TURN_TIMEOUT_MS_CEILING:
+        return Refused(ErrorCode.TURN_INVALID, "turnTimeoutMs lies outside its range; 0 is none")
+    return turns.admit(runner, command.controller_seq, timeout_ms, now)
 
 
 def _turn_interrupt(runner: Runner, command: WireCommand, now: Now) -> Runner | ErrorCode:
@@ -240,6 +244,12 @@ def begin_delivery(runner: Runner, waits_for_result_ack: bool, now: Now) -> Runn
         waits_for_outbox=True,
         waits_for_result_ack=waits_for_result_ack,
     )
+
+
+def _members(command: WireCommand) -> dict[str, JsonValue]:
+    payload = parse_strict(bytes(command.payload))
+    assert isinstance(payload, dict), "validate_command has seen an object"
+    return payload
 
 
 def _with_events(runner: Runner, drafts: tuple[Draft, ...], now: Now) -> Runner | ErrorCode:

@@ -7,7 +7,7 @@ have put that into the state.
 
 from msgspec import structs
 
-from protocol.base.clock import Now
+from protocol.base.clock import MonoMs, Now
 from protocol.base.revision import Gated, Transition
 from protocol.envelope import Resume
 from protocol.ids import SourceSeq
@@ -119,7 +119,7 @@ def _command_harness(runner: Runner, now: Now) -> Step:
         return _stop(runner, turn)
     if turn.birth is None:
         return Transition(runner)
-    return _release_and_read(runner, turn)
+    return _release_and_read(runner, turn, now)
 
 
 def _start_order(runner: Runner, turn: Turn) -> StartHarness:
@@ -155,12 +155,18 @@ def _stop(runner: Runner, turn: Turn) -> Step:
     return Transition(reading.state, (*actions, *reading.actions))
 
 
-def _release_and_read(runner: Runner, turn: Turn) -> Step:
+def _release_and_read(runner: Runner, turn: Turn, now: Now) -> Step:
     actions: list[Gated[Action]] = []
     if runner.live.harness_released < turn.generation:
         # Before its birth is durable, nobody could find the program after a crash.
         actions.append(claim(runner, ReleaseHarness(turn.generation)))
-        runner = with_live(runner, harness_released=turn.generation)
+        runner = with_live(
+            runner,
+            harness_released=turn.generation,
+            turn_deadline_mono_ms=(
+                MonoMs(now.mono_ms + turn.timeout_ms) if turn.timeout_ms else None
+            ),
+        )
     reading = _read(runner, turn)
     return Transition(reading.state, (*actions, *reading.actions))
 
@@ -188,7 +194,7 @@ def _forget(runner: Runner) -> Step:
     generation = runner.live.harness_started
     if generation <= runner.live.harness_forgotten:
         return Transition(runner)
-    forgotten = with_live(runner, harness_forgotten=generation)
+    forgotten = with_live(runner, harness_forgotten=generation, turn_deadline_mono_ms=None)
     return Transition(forgotten, (claim(runner, ForgetHarness(generation)),))
 
 

@@ -91,6 +91,8 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unk
     """The `turn.start` command that admitted it."""
     birth: ProcessBirth | None = None
     """Recorded before the program may run; None while the process is not known yet."""
+    timeout_ms: int = 0
+    """Explicit bound of the whole turn, tool waits included; 0 means none."""
     lines: int = 0
     output_bytes: int = 0
     intent: StopIntent | None = None
@@ -210,6 +212,8 @@ class Live(msgspec.Struct, frozen=True, kw_only=True):
     """Newest generation for which each order was given; reset when an order may be lost."""
     harness_released: Generation = Generation(0)
     harness_reading: bool = False
+    turn_deadline_mono_ms: MonoMs | None = None
+    """When the live turn's explicit timeout passes; None if it has none."""
     harness_stopped: Generation = Generation(0)
     harness_forgotten: Generation = Generation(0)
     ending: Ending | None = None

@@ -40,7 +40,7 @@ TurnState = Literal["completed", "failed", "interrupted", "cancelled"]
 RunState = Literal["succeeded", "failed", "cancelled"]
 
 
-def admit(runner: Runner, controller_seq: ControllerSeq, now: Now) -> Runner:
+def admit(runner: Runner, controller_seq: ControllerSeq, timeout_ms: int, now: Now) -> Runner:
     """Begin a turn whose program is not started yet."""
     durable = runner.durable
     ordinal = durable.turns_started + 1
@@ -48,6 +48,7 @@ def admit(runner: Runner, controller_seq: ControllerSeq, now: Now) -> Runner:
         ordinal=ordinal,
         generation=Generation(durable.generation + 1),
         controller_seq=controller_seq,
+        timeout_ms=timeout_ms,
     )
     begun = advance(
         runner,
@@ -245,6 +246,8 @@ def _outcome(turn: Turn, exited: HarnessExited) -> tuple[TurnState, RunState, st
         return "interrupted", "cancelled", "turn_interrupted"
     if turn.intent == "cancel":
         return "cancelled", "cancelled", "run_cancelled"
+    if turn.intent == "timeout":
+        return "failed", "failed", "turn_timeout"
     if turn.intent == "overflow":
         return "failed", "failed", ErrorCode.OUTBOX_FULL.value
     if exited.violation is not None:

@@ -1,10 +1,12 @@
 """Whole short runs of the core: what a controller sees from welcome to exit."""
 
+import msgspec
 import pytest
 
-from protocol.envelope import CommandResultAck, Deliver, Revoke
+from protocol.envelope import CommandResultAck, Deliver, LeaseRenewed, Revoke
 from protocol.errors import ErrorCode
 from protocol.ids import Generation, RevocationEpoch
+from runnerd.core import step
 from runnerd.core.actions import (
     Dial,
     Exit,
@@ -18,13 +20,14 @@ from runnerd.core.actions import (
 )
 from runnerd.core.inputs import (
     ConnectionLost,
+    HarnessSpawned,
     HarnessStartFailed,
     OrphanSettled,
     StopRequested,
     TimePassed,
 )
 from runnerd.core.state import Lifecycle
-from tests.runnerd.core.world import World, members, restarted
+from tests.runnerd.core.world import BIRTH, World, members, restarted
 
 
 def connected() -> World:
@@ -38,6 +41,55 @@ def running() -> World:
     world.prepare()
     world.start_turn()
     return world
+
+
+def test_turn_that_outlives_its_explicit_timeout_is_ended_as_failed() -> None:
+    world = connected()
+    world.prepare()
+    world.control(Deliver(world.command("turn.start", {"turnTimeoutMs": 5_000})))
+    world.feed(HarnessSpawned(Generation(1), BIRTH))
+
+    assert step.next_deadline(world.runner) == world.mono + 5_000
+    early = world.later(4_999, TimePassed())
+    due = world.later(1, TimePassed())
+
+    assert not [action for action in early if isinstance(action, StopHarness)]
+    assert [a.intent for a in due if isinstance(a, StopHarness)] == ["timeout"]
+    world.exit(None, 15)
+    payload = world.events()[-1]["payload"]
+    assert isinstance(payload, dict)
+    assert (payload["runTerminalState"], payload["turnTerminalState"]) == ("failed", "failed")
+
+
+def test_quiet_turn_without_a_timeout_is_never_ended_by_time() -> None:
+    world = running()
+
+    for _ in range(4 * 60 * 24):
+        world.later(14_000, TimePassed())
+        world.later(1_000, TimePassed())
+        lease = world.runner.live.lease
+        assert lease is not None
+        world.control(
+            LeaseRenewed(
+                previous_expires_at_unix_ms=lease.expires_at_unix_ms,
+                connection_lease_expires_at_unix_ms=world.now.unix_ms + 30_000,
+                connection_lease_revocation_epoch=RevocationEpoch(0),
+            )
+        )
+
+    assert world.durable.turn is not None
+    assert not world.exits()
+
+
+@pytest.mark.parametrize("timeout_ms", [-1, 1.5, True, "1", None, 10**15])
+def test_timeout_that_is_no_duration_is_refused(timeout_ms: object) -> None:
+    world = connected()
+    world.prepare()
+
+    result = world.deliver("turn.start", msgspec.to_builtins({"turnTimeoutMs": timeout_ms}))
+
+    assert members(result)["code"] == "turn_invalid"
+    assert world.durable.turn is None
 
 
 def test_new_runner_is_on_disk_before_it_dials() -> None:
