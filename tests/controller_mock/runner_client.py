@@ -7,6 +7,7 @@ alone. Everything is sent as asked; nothing is judged beyond what the protocol c
 import asyncio
 import contextlib
 import secrets
+import ssl
 import time
 from collections import deque
 from collections.abc import Iterable
@@ -85,12 +86,14 @@ class RunnerClient:
     # --- carrier --------------------------------------------------------------------------
 
     @classmethod
-    async def dial(cls, url: str, config: RunConfig) -> "RunnerClient":
+    async def dial(
+        cls, url: str, config: RunConfig, tls: ssl.SSLContext | None = None
+    ) -> "RunnerClient":
         """Connect and upgrade; PrpError ``upgrade_refused`` or ``connection_lost``."""
         parts = urlsplit(url)
         assert parts.hostname is not None
         assert parts.port is not None
-        reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
+        reader, writer = await asyncio.open_connection(parts.hostname, parts.port, ssl=tls)
         carrier = ClientCarrier(parts.hostname, parts.port, parts.path, parts.scheme == "wss")
         client = cls(config, reader, writer, carrier)
         try:
