@@ -58,7 +58,7 @@ def main(argv: Sequence[str]) -> int:
         tell("checking what is on disk against sha256sum")
         report = _checked(scenario, site)
     else:
-        report = {"holds": False, "figures": [], "observed": {}, "faults": [fault]}
+        report = {"holds": False, "figures": [], "faults": [fault]}
     report |= {"state": str(root), "seconds": tell.seconds()}
     print(json.dumps(report) if arguments.json else _table(report))
     return status if report["holds"] or status != EXIT_HOLDS else EXIT_FALSE
@@ -107,7 +107,7 @@ def _checked(scenario: Scenario, site: Site) -> dict[str, Any]:
     )
     if done.returncode not in (EXIT_HOLDS, EXIT_FALSE):
         words = f"the checker itself ended with {done.returncode}"
-        return {"holds": False, "figures": [], "observed": {}, "faults": [words]}
+        return {"holds": False, "figures": [], "faults": [words]}
     report: dict[str, Any] = json.loads(done.stdout)
     return report
 
@@ -120,7 +120,6 @@ def _table(report: dict[str, Any]) -> str:
         shown = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
         expected = "" if figure["holds"] else f"   (should be {figure['goal']})"
         lines.append(f"  {mark}  {figure['name']:<40} {shown}{expected}")
-    lines += [f"         {name:<40} {value}" for name, value in report["observed"].items()]
     lines += [f"  fault: {fault}" for fault in report["faults"]]
     verdict = "every figure holds" if report["holds"] else "NOT every figure holds"
     lines.append(f"{verdict}, after {report['seconds']} s; the state lies in {report['state']}")

@@ -6,7 +6,7 @@ refuses to import anything of the project, and to believe what the run said of i
 Facts come as one JSON object on standard input, figures leave as one on standard output:
 
     the members of `Facts`  ->  {"holds", "figures": [{"name", "value", "goal", "holds"}],
-                                 "observed": {name: number}, "faults": [text]}
+                                 "faults": [text]}
 """
 
 import collections
@@ -51,8 +51,6 @@ class Report:
     """The figures and, for those that do not hold, what is wrong."""
 
     figures: list[dict[str, Any]] = field(default_factory=list)
-    observed: dict[str, int] = field(default_factory=dict)
-    """What may be any number, and tells how hard the run was."""
     faults: list[str] = field(default_factory=list)
 
     def add(self, name: str, value: object, goal: object, faults: Iterable[str] = ()) -> None:
@@ -75,7 +73,6 @@ class Report:
         return {
             "holds": all(figure["holds"] for figure in self.figures),
             "figures": self.figures,
-            "observed": self.observed,
             "faults": self.faults[:_FAULTS_SHOWN_MAX],
         }
 
@@ -87,7 +84,6 @@ class Event:
     seq: int
     id: str
     type: str
-    deliveries: int
     body: dict[str, Any]
 
     @property
@@ -224,7 +220,6 @@ def _events(store: sqlite3.Connection, run_id: str) -> list[Event]:
             row["source_seq"],
             row["source_event_id"],
             row["event_type"],
-            row["delivery_count"],
             json.loads(row["body"]),
         )
         for row in rows
@@ -238,9 +233,6 @@ def _check_events(report: Report, events: list[Event], produced: int) -> None:
     report.add("events lost", len(set(range(1, max([produced, *seqs]) + 1)) - set(seqs)), 0)
     report.add("events duplicated", sum(1 for _ in _duplicates(events)), 0)
     report.add("bodies that contradict their row", sum(1 for _ in _contradictions(events)), 0)
-    report.observed["events that travelled more than once"] = sum(
-        event.deliveries > 1 for event in events
-    )
 
 
 def _duplicates(events: list[Event]) -> Iterator[Event]:
