@@ -105,7 +105,8 @@ class StoredRun(msgspec.Struct, frozen=True, kw_only=True):
     """What a store returns of one run: no history, only what judges the next input.
 
     ``digests`` joins the 32-byte digests of events ``first_digest_seq`` to the cursor.
-    ``credentials`` are in order of issue, commands in order of their sequence.
+    ``credentials`` are the newest ``CREDENTIALS_MAX`` in order of issue, and the newest
+    lease even if it is older than those; commands are in order of their sequence.
     """
 
     row: PutRun

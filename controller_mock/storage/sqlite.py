@@ -47,7 +47,7 @@ from controller_mock.storage.store import (
 from protocol.base.posix_fs import Lock, PosixFilesystem, lock_directory
 from protocol.base.private_directory import close_quietly, open_private_directory
 from protocol.errors import ErrorCode, PrpError
-from protocol.ids import RunId, SourceSeq
+from protocol.ids import RunId
 
 Value = str | int | None
 Rows = list[tuple[Value, ...]]
@@ -190,16 +190,16 @@ class SqliteStore:
 
     def _conflict(self, batches: Sequence[Batch]) -> PrpError:
         """Name the event whose id is used already, in the store or in the batches."""
-        seen: dict[tuple[RunId, str], SourceSeq] = {}
-        writer = self._writer = self._writer or open_for_writing(self._path)
-        for run_id, change in _flat(batches):
-            if not isinstance(change, PutEvent):
-                continue
-            key = (run_id, _stored_id(change.source_event_id))
-            row = writer.execute(_IS_USED, (*key, change.source_seq)).fetchone()
-            if row is not None or key in seen:
-                return EventIdConflict(run_id, change.source_seq)
-            seen[key] = change.source_seq
+        seen: set[tuple[RunId, str]] = set()
+        with self._reader.snapshot() as connection:
+            for run_id, change in _flat(batches):
+                if not isinstance(change, PutEvent):
+                    continue
+                key = (run_id, _stored_id(change.source_event_id))
+                found = connection.execute(_IS_USED, (*key, change.source_seq)).fetchone()
+                if found is not None or key in seen:
+                    return EventIdConflict(run_id, change.source_seq)
+                seen.add(key)
         return StoreFailed("a row is there already")
 
 

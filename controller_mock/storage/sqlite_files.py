@@ -16,6 +16,7 @@ from controller_mock.storage.sqlite_schema import (
     MIGRATIONS,
     SCHEMA_VERSION,
     TABLES,
+    Migrations,
 )
 from protocol.base.posix_fs import PosixFilesystem
 from protocol.base.private_directory import (
@@ -115,16 +116,16 @@ def open_for_writing(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def migrate(connection: sqlite3.Connection) -> None:
-    """Bring the schema up to ours in one transaction."""
+def migrate(connection: sqlite3.Connection, migrations: Migrations = MIGRATIONS) -> None:
+    """Bring the schema up to the last of the migrations in one transaction."""
     connection.execute("BEGIN IMMEDIATE")
     (version,) = connection.execute("PRAGMA user_version").fetchone()
-    for number, statements in enumerate(MIGRATIONS[version:], start=version + 1):
+    for number, statements in enumerate(migrations[version:], start=version + 1):
         for statement in statements:
             connection.execute(statement)
         connection.execute("INSERT INTO migrations (version) VALUES (?)", (number,))
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+    connection.execute(f"PRAGMA user_version = {len(migrations)}")
     connection.execute("COMMIT")
 
 

@@ -73,19 +73,19 @@ class SqliteReader:
 
     def run_ids(self) -> list[RunId]:
         """Return the names of all runs in the order of their creation."""
-        with self._snapshot() as connection:
+        with self.snapshot() as connection:
             rows = connection.execute("SELECT run_id FROM runs ORDER BY position").fetchall()
         return [RunId(run_id) for (run_id,) in rows]
 
     def load_runs(self) -> list[tuple[RunConfig, StoredRun]]:
         """Return all runs; see `Store.load_runs`."""
-        with self._snapshot() as connection:
+        with self.snapshot() as connection:
             rows = connection.execute(sql.SELECT_RUNS, (None,)).fetchall()
             return [_stored_run(connection, row) for row in rows]
 
     def load_run(self, run_id: RunId) -> tuple[RunConfig, StoredRun]:
         """Return one run; see `Store.load_run`."""
-        with self._snapshot() as connection:
+        with self.snapshot() as connection:
             row = connection.execute(sql.SELECT_RUNS, (run_id,)).fetchone()
             if row is None:
                 raise PrpError(ErrorCode.RUN_UNKNOWN, run_id)
@@ -93,38 +93,40 @@ class SqliteReader:
 
     def events(self, run_id: RunId, after_seq: int, limit: int) -> list[StoredEvent]:
         """Return committed events; see `Store.events`."""
-        with self._snapshot() as connection:
+        with self.snapshot() as connection:
             rows = connection.execute(sql.SELECT_EVENTS, (run_id, after_seq, limit)).fetchall()
         return [_event(row) for row in rows]
 
     def commands(self, run_id: RunId) -> list[CommandRow]:
         """Return all commands; see `Store.commands`."""
-        with self._snapshot() as connection:
+        with self.snapshot() as connection:
             rows = connection.execute(sql.SELECT_COMMANDS, (run_id,)).fetchall()
         return [_command(row) for row in rows]
 
     def command(self, run_id: RunId, controller_seq: int) -> CommandRow | None:
         """Return one command; see `Store.command`."""
-        with self._snapshot() as connection:
+        with self.snapshot() as connection:
             row = connection.execute(sql.SELECT_COMMAND, (run_id, controller_seq)).fetchone()
         return None if row is None else _command(row)
 
     def credentials(self, run_id: RunId) -> list[CredentialRow]:
         """Return all credentials without their keys; see `Store.credentials`."""
-        with self._snapshot() as connection:
+        with self.snapshot() as connection:
             rows = connection.execute(sql.SELECT_CREDENTIALS, (run_id, 0)).fetchall()
         return [_credential_row(_credential(row)) for row in rows]
 
     @contextlib.contextmanager
-    def _snapshot(self) -> Iterator[sqlite3.Connection]:
-        """Let several statements see one committed state."""
+    def snapshot(self) -> Iterator[sqlite3.Connection]:
+        """Let several statements see one committed state; errors leave with a code."""
         with self._lock, reading():
             assert self._connection is not None, "the store is closed"
             self._connection.execute("BEGIN")
             try:
                 yield self._connection
             finally:
-                self._connection.execute("ROLLBACK")
+                # A failing disk has ended the transaction already.
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
 
 
 def _stored_run(connection: sqlite3.Connection, row: _Row) -> tuple[RunConfig, StoredRun]:

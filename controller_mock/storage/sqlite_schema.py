@@ -9,6 +9,9 @@ from typing import Final
 APPLICATION_ID: Final = 0x50525043
 """`PRPC` in the database header: the file is a controller's."""
 
+Migrations = tuple[tuple[str, ...], ...]
+"""The statements that lead from each schema version to the next, oldest first."""
+
 _RUNS: Final = """
 CREATE TABLE runs (
     run_id TEXT PRIMARY KEY NOT NULL,
@@ -87,7 +90,7 @@ CREATE TABLE credentials (
 ) STRICT
 """
 
-MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
+MIGRATIONS: Final[Migrations] = (
     (
         "CREATE TABLE migrations (version INTEGER PRIMARY KEY) STRICT",
         _RUNS,
@@ -98,7 +101,7 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
         "CREATE INDEX credentials_of_run ON credentials (run_id, position)",
     ),
 )
-"""What leads from each schema version to the next, oldest first; only ever added to."""
+"""Only ever added to."""
 SCHEMA_VERSION: Final = len(MIGRATIONS)
 
 TABLES: Final = ("commands", "credentials", "events", "migrations", "runs")

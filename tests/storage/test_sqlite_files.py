@@ -3,6 +3,8 @@
 import hashlib
 import os
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -11,15 +13,16 @@ from typing import Final
 import pytest
 
 from controller_mock.storage.sqlite import open_store
-from controller_mock.storage.sqlite_files import DATABASE_NAME, open_for_writing
+from controller_mock.storage.sqlite_files import DATABASE_NAME, migrate, open_for_writing
 from controller_mock.storage.sqlite_reads import SqliteReader
-from controller_mock.storage.sqlite_schema import APPLICATION_ID, SCHEMA_VERSION
+from controller_mock.storage.sqlite_schema import APPLICATION_ID, MIGRATIONS, SCHEMA_VERSION
 from protocol.credentials import auth_key
 from protocol.errors import ErrorCode, PrpError
 from tests.controller_mock.core.world import CONFIG, TICKET, lease_token
 from tests.storage.changes import RUN, events
 from tests.storage.test_contract import eventful
 
+ROOT: Final = Path(__file__).resolve().parents[2]
 WAL: Final = DATABASE_NAME + "-wal"
 
 
@@ -269,6 +272,29 @@ def test_a_new_database_names_its_program_and_version(place: Path) -> None:
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
+def test_an_older_schema_is_brought_up_to_date_and_keeps_its_rows(place: Path) -> None:
+    later = (*MIGRATIONS, ("ALTER TABLE runs ADD COLUMN added TEXT",))
+
+    with closing(open_for_writing(place)) as connection:
+        migrate(connection, later)
+        migrate(connection, later)
+
+        assert connection.execute("PRAGMA user_version").fetchone() == (len(later),)
+        assert connection.execute("SELECT count(*), added FROM runs").fetchone() == (1, None)
+        assert connection.execute("SELECT max(version) FROM migrations").fetchone() == (2,)
+
+
+def test_an_older_schema_stays_when_it_cannot_be_brought_up_to_date(place: Path) -> None:
+    broken = (*MIGRATIONS, ("ALTER TABLE runs ADD COLUMN added TEXT", "no statement"))
+
+    with closing(open_for_writing(place)) as connection, pytest.raises(sqlite3.Error):
+        migrate(connection, broken)
+
+    store = open_store(place)
+    assert store.run_ids() == [RUN]
+    store.close()
+
+
 def test_a_commit_is_synchronised_before_it_returns(place: Path) -> None:
     # SIGKILL cannot show the difference: only a power cut does.
     with closing(open_for_writing(place)) as connection:
@@ -290,24 +316,15 @@ def test_a_store_is_read_beside_its_owner(place: Path) -> None:
     store = open_store(place)
     store.commit([(RUN, events([220]))])
 
-    # In a process of its own, as the kernel's file locks belong to processes.
-    child = os.fork()
-    if child == 0:
-        os._exit(_read_beside(place))
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert _in_another_process(place, _READ) == "220"
 
     store.commit([(RUN, events([221]))])
     assert len(store.events(RUN, 0, 1_000)) == 221
     store.close()
 
 
-def test_a_store_is_read_beside_when_its_owner_was_killed(place: Path) -> None:
-    child = os.fork()
-    if child == 0:
-        store = open_store(place)
-        store.commit([(RUN, events([220]))])
-        os._exit(0)
-    os.waitpid(child, 0)
+def test_a_store_is_read_beside_when_its_owner_died(place: Path) -> None:
+    _in_another_process(place, _COMMIT_AND_DIE)
     assert (place / WAL).stat().st_size > 0
     before = contents(place)
 
@@ -319,8 +336,32 @@ def test_a_store_is_read_beside_when_its_owner_was_killed(place: Path) -> None:
     assert contents(place)[WAL] == before[WAL]
 
 
-def _read_beside(place: Path) -> int:
-    reader = SqliteReader.beside(place)
-    count = len(reader.events(RUN, 0, 1_000))
-    reader.close()
-    return 0 if count == 220 else 1
+_READ: Final = """
+from controller_mock.storage.sqlite_reads import SqliteReader
+reader = SqliteReader.beside(place)
+print(len(reader.events(RUN, 0, 1_000)))
+reader.close()
+"""
+_COMMIT_AND_DIE: Final = """
+from controller_mock.storage.sqlite import open_store
+open_store(place).commit([(RUN, events([220]))])
+os._exit(0)
+"""
+
+
+def _in_another_process(place: Path, script: str) -> str:
+    """Run a script with a process of its own, as the kernel's file locks belong to processes."""
+    start = """
+import os, sys
+from pathlib import Path
+from tests.storage.changes import RUN, events
+place = Path(sys.argv[1])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", start + script, str(place)],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return done.stdout.strip()
