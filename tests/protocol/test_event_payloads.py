@@ -6,8 +6,8 @@ from typing import Any, Final
 import pytest
 
 from protocol.event_payloads import PAYLOADS_V1, PAYLOADS_V2
+from protocol.event_shape import COMMON_V1
 from protocol.event_types import may_be_typed
-from protocol.events import COMMON_V1
 from tests.protocol.payload_samples import SAMPLES_V1, SAMPLES_V2
 
 SAMPLES: Final = SAMPLES_V1 | SAMPLES_V2
