@@ -23,7 +23,7 @@ from controller_mock.core.digest_window import appended, digest_at
 from controller_mock.core.inputs import IntegrityConflictFound, MessageRefused
 from controller_mock.core.state import Run, Session, Step, changed, run_row
 from protocol.base.clock import Now
-from protocol.base.revision import Gated, Revision, Transition
+from protocol.base.revision import Gated, Transition
 from protocol.envelope import Ack, EventMessage
 from protocol.errors import ErrorCode
 from protocol.events import Event
@@ -166,7 +166,7 @@ def _acked(run: Run, session: Session, change: Change) -> Step:
     ack = SendControl(
         connection=session.connection, message=Ack(cursor), envelope_id=f"ack_{cursor}"
     )
-    return Transition(run, (Gated(ack, Revision(run.revision)),), (change, run_row(run.durable)))
+    return Transition(run, (Gated(ack, run.revision),), (change, run_row(run.durable)))
 
 
 def _terminal_state(event: Event) -> str | None:
