@@ -47,6 +47,16 @@ def parse_strict(data: bytes) -> JsonValue:
 
     Source: ruling R20.
     """
+    return _parse(data)[0]
+
+
+def parse_and_spell(data: bytes) -> tuple[JsonValue, bytes]:
+    """Read as `parse_strict` does and return the `canonical_bytes` too, for less than both cost."""
+    value, flags = _parse(data)
+    return value, _spell_as(value, flags)
+
+
+def _parse(data: bytes) -> tuple[JsonValue, int]:
     # A value whose plain spelling is the very input has lost no member and no digit on the
     # way, so what other peers send needs no second look. Any other spelling gets one.
     try:
@@ -56,9 +66,10 @@ def parse_strict(data: bytes) -> JsonValue:
         return _parse_unusual(data)
     if not is_plain:
         return _parse_unusual(data)
-    if _survey(value) & _HAS_LARGE_INTEGER:
+    flags = _survey(value)
+    if flags & _HAS_LARGE_INTEGER:
         raise PrpError(ErrorCode.MESSAGE_INVALID, "an integer beyond 2**53 - 1")
-    return value
+    return value, flags
 
 
 def parse_tolerant(data: bytes) -> JsonValue:
@@ -89,7 +100,11 @@ def canonical_bytes(value: JsonValue) -> bytes:
 
     Source: prp-wire 2.1.
     """
-    if _survey(value):
+    return _spell_as(value, _survey(value))
+
+
+def _spell_as(value: JsonValue, flags: int) -> bytes:
+    if flags:
         return _spell(value)
     try:
         spelled = _encode_sorted(value)
@@ -220,14 +235,14 @@ def _spell_double(value: float) -> bytes:
 # --- Readers for every other spelling of JSON -------------------------------------------------
 
 
-def _parse_unusual(data: bytes) -> JsonValue:
+def _parse_unusual(data: bytes) -> tuple[JsonValue, int]:
     value = _read(_strict_reader(), data)
-    _survey(value)
+    flags = _survey(value)
     try:
         _encode(value)
     except UnicodeEncodeError:
         raise PrpError(ErrorCode.MESSAGE_INVALID, "a lone surrogate") from None
-    return value
+    return value, flags
 
 
 def _read(reader: "JSONDecoder", data: bytes) -> JsonValue:

@@ -9,7 +9,7 @@ from typing import Final, TypeVar, assert_never
 
 import msgspec
 
-from protocol.canonical_json import JsonValue, canonical_bytes, parse_strict
+from protocol.canonical_json import JsonValue, parse_and_spell, parse_strict
 from protocol.commands import CommandResult, decode_command, digest_of_result, is_object
 from protocol.envelope import (
     PROTOCOL_NAME,
@@ -274,11 +274,11 @@ def decode_runner(plaintext: bytes, binding: Binding) -> RunnerMessage:
 
     Source: prp-wire 5.2, 5.3, 7.1.
     """
-    envelope = parse_strict(plaintext)
+    envelope, spelled = parse_and_spell(plaintext)
     kind = _check_envelope(envelope, binding.version, binding.identity)
     body = _slice(plaintext)
     if kind == "event":
-        return _event(envelope, bytes(body), binding.identity)
+        return _event(envelope, spelled, bytes(body), binding.identity)
     if kind == "command_result":
         return _result(envelope, body)
     if kind not in ("lease_renew", "pong", "warm_transition_activated"):
@@ -345,7 +345,7 @@ def _welcome(body: msgspec.Raw, envelope: JsonValue, version: ProtocolVersion) -
     return welcome
 
 
-def _event(envelope: JsonValue, body: bytes, identity: Identity) -> EventMessage:
+def _event(envelope: JsonValue, spelled: bytes, body: bytes, identity: Identity) -> EventMessage:
     value = _object(envelope)["payload"]
     event = read_event(value, body)
     fields = _object(value)
@@ -357,7 +357,7 @@ def _event(envelope: JsonValue, body: bytes, identity: Identity) -> EventMessage
         from protocol.semantic_tools import read_semantic_input
 
         read_semantic_input(fields["payload"], identity)
-    return EventMessage(event, body, hashlib.sha256(canonical_bytes(envelope)).digest())
+    return EventMessage(event, body, hashlib.sha256(spelled).digest())
 
 
 def _result(envelope: JsonValue, body: msgspec.Raw) -> ResultMessage:
