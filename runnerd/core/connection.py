@@ -40,6 +40,9 @@ def on_connected(runner: Runner, connected: Connected, now: Now) -> Step:
         ``runner_rollback_detected`` if the controller has committed events that this state
         never produced (R5), ``controller_rollback_detected`` if it lost some that it had
         acknowledged (R6), ``lease_expired_requires_bootstrap`` if the lease is already over.
+        An epoch above the known one says that authority was withdrawn meanwhile: what is
+        stored is delivered and nothing else (R22). One below closes the connection with
+        ``revocation_epoch_regressed``.
 
     Source: prp-wire 6.
     """
@@ -59,7 +62,14 @@ def on_connected(runner: Runner, connected: Connected, now: Now) -> Step:
         code = ErrorCode.LEASE_EXPIRED_REQUIRES_BOOTSTRAP
     if code is not None:
         return ending.lose_authority(runner, code, STOP_TIMEOUT_MS, now)
+    epoch, known = connected.welcome.connection_lease_revocation_epoch, _known_epoch(runner)
+    if epoch < known:
+        return refuse(runner, ErrorCode.REVOCATION_EPOCH_REGRESSED)
     runner = _made_ready(with_live(runner, lease=granted))
+    if runner.durable.revocation_epoch != epoch:
+        is_revoked = runner.durable.revocation_epoch is not None
+        lifecycle = Lifecycle.REVOKED if is_revoked else runner.durable.lifecycle
+        runner = advance(runner, revocation_epoch=epoch, lifecycle=lifecycle)
     cursor = connected.welcome.acked_source_seq
     if cursor is not None:
         runner = drop_acknowledged(runner, cursor)
@@ -147,6 +157,11 @@ def _history_conflict(runner: Runner, welcome: Welcome) -> ErrorCode | None:
     if cursor < runner.durable.acked_source_seq:
         return ErrorCode.CONTROLLER_ROLLBACK_DETECTED
     return None
+
+
+def _known_epoch(runner: Runner) -> int:
+    known = runner.durable.revocation_epoch
+    return 0 if known is None else known
 
 
 def _made_ready(runner: Runner) -> Runner:

@@ -129,6 +129,8 @@ class Durable(
     compacted_command_filter: str | None = None
     """Ids that left ``commands``, as 8,192 hex digits; None before the first."""
     reconnect_count: int = 0
+    revocation_epoch: int | None = None
+    """Highest epoch that a welcome or a revocation named; None before the first welcome."""
     provider: Provider | None = None
     session_open: bool = False
     turn: Turn | None = None

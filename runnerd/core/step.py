@@ -151,7 +151,7 @@ def on_revoke(runner: Runner, revoke: Revoke, now: Now) -> Step:
     held = runner.live.lease
     if held is None or revoke.revocation_epoch <= held.revocation_epoch:
         return refuse(runner, ErrorCode.REVOCATION_EPOCH_REGRESSED)
-    revoked = advance(runner, lifecycle=Lifecycle.REVOKED)
+    revoked = advance(runner, lifecycle=Lifecycle.REVOKED, revocation_epoch=revoke.revocation_epoch)
     return Transition(connection.begin_revoked_flush(revoked, now))
 
 

@@ -8,6 +8,7 @@ from protocol.errors import ErrorCode
 from protocol.ids import Generation, RevocationEpoch
 from runnerd.core import step
 from runnerd.core.actions import (
+    CloseConnection,
     Dial,
     Exit,
     ForgetHarness,
@@ -385,6 +386,31 @@ def test_revocation_that_cannot_be_flushed_names_itself_and_a_new_ticket_may_onl
     assert not [action for action in again.left if isinstance(action, SendResult)]
     again.ack()
     assert again.exits() == [Exit(None)]
+
+
+def test_higher_epoch_in_a_later_welcome_means_deliver_only() -> None:
+    world = connected()
+    world.prepare()
+    again = restarted(world)
+
+    again.connect(acked=0, epoch=1, pending=(again.command("turn.start"),))
+
+    assert again.durable.lifecycle is Lifecycle.REVOKED
+    assert not [action for action in again.left if isinstance(action, SendResult)]
+    again.ack()
+    assert again.exits() == [Exit(None)]
+
+
+def test_lower_epoch_in_a_later_welcome_closes_and_sends_nothing() -> None:
+    world = World()
+    world.connect(epoch=3)
+    world.prepare()
+    again = restarted(world)
+
+    actions = again.connect(acked=0, epoch=2)
+
+    assert [type(action) for action in actions] == [CloseConnection]
+    assert not again.events()
 
 
 def test_lost_connection_keeps_the_turn_and_sends_unacknowledged_events_again() -> None:

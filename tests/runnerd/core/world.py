@@ -122,6 +122,7 @@ class World:
         bootstrap: bool = True,
         lease_ms: int = LEASE_MS,
         renewal_version: int | None = 1,
+        epoch: int | None = None,
     ) -> list[Action]:
         return self.feed(
             self.welcome(
@@ -130,6 +131,7 @@ class World:
                 bootstrap=bootstrap,
                 lease_ms=lease_ms,
                 renewal_version=renewal_version,
+                epoch=epoch,
             )
         )
 
@@ -141,6 +143,7 @@ class World:
         bootstrap: bool = True,
         lease_ms: int = LEASE_MS,
         renewal_version: int | None = 1,
+        epoch: int | None = None,
     ) -> Connected:
         self.connections += 1
         cursor = self.durable.acked_source_seq if acked is None else acked
@@ -150,7 +153,9 @@ class World:
                 selected_version=2,
                 connection_lease_id=LeaseId("lease_1"),
                 connection_lease_expires_at_unix_ms=self.now.unix_ms + lease_ms,
-                connection_lease_revocation_epoch=RevocationEpoch(0),
+                connection_lease_revocation_epoch=RevocationEpoch(
+                    (self.durable.revocation_epoch or 0) if epoch is None else epoch
+                ),
                 connection_lease_renewal_version=renewal_version,
                 acked_source_seq=SourceSeq(cursor),
                 pending_commands=pending,
