@@ -129,6 +129,8 @@ TICKET_BYTES_MAX: Final = 4 * KIB
 """A ticket in a file."""
 SHELL_SLEEP_MS_MAX: Final = 1_000
 """How late a deadline may be noticed after the machine was suspended: timers do not count that."""
+STANDING_DEADLINE_MS: Final = 50
+"""Between two tellings of one deadline that stands because something else than time is missing."""
 LOG_LINE_BYTES_MAX: Final = 4 * KIB
 """A pipe takes a line of this size whole or not at all. Source: pipe(7), PIPE_BUF."""
 

@@ -15,8 +15,9 @@ def main() -> int:
     captured = capture()
     # A start makes much that lives for ever and little that is garbage.
     gc.disable()
-    from runnerd.startup import import_daemon, listen_to_signals
+    from runnerd.startup import fill_standard_descriptors, import_daemon, listen_to_signals
 
+    fill_standard_descriptors()
     stops = listen_to_signals()
     return import_daemon()(sys.argv[1:], captured, stops)
 

@@ -78,11 +78,11 @@ def run(arguments: Sequence[str], captured: CapturedTicket, stops: StopSignals) 
 
 
 def _information(arguments: Sequence[str]) -> str | None:
-    if "--help" in arguments or "-h" in arguments:
+    if "--help" in arguments or list(arguments) == ["-h"]:
         return USAGE
-    if "--version" in arguments:
+    if list(arguments) == ["--version"]:
         return f"runnerd {VERSION}\n"
-    if "--build-metadata" in arguments:
+    if list(arguments) == ["--build-metadata"]:
         return build_metadata() + "\n"
     return None
 
@@ -96,6 +96,7 @@ def _run(
         check_diagnostics_directory(config.diagnostics_directory)
         ending.diagnostics_directory = config.diagnostics_directory
     settings, entropy = config.settings, SystemEntropy()
+    log = ending.log = Log(config.log_level, settings.identity, StandardError())
     caller = Caller(
         settings,
         config.destination,
@@ -103,8 +104,8 @@ def _run(
         entropy,
         tls=_tls(config),
         addresses=_addresses(config),
+        note=lambda code, reason: log.noted("peer_refused", code=code.value, reason=reason),
     )
-    log = ending.log = Log(config.log_level, settings.identity, StandardError())
     store = StateFile(PosixFilesystem(), entropy, config.state_dir, settings)
     world = World(clock=SystemClock(), store=store, caller=caller, stops=stops, log=log)
     _note_oddities(config, captured, log)
@@ -194,11 +195,23 @@ def _end(ending: Ending, code: ErrorCode, message: str) -> ExitStatus:
 
 def _end_faulted(ending: Ending, error: Exception) -> ExitStatus:
     """Report a fault by kind and place; its text, which may quote anything, only to the file."""
-    frames = traceback.extract_tb(error.__traceback__)
+    cause = _root_cause(error)
+    frames = traceback.extract_tb(cause.__traceback__)
     place = f"{os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else "unknown"
-    line = last_line(ErrorCode.INTERNAL_FAULT, "", f"{type(error).__name__} at {place}")
+    line = last_line(ErrorCode.INTERNAL_FAULT, "", f"{type(cause).__name__} at {place}")
     _say(ending, line, line + "\n" + "".join(traceback.format_exception(error)))
     return ExitStatus.INTERNAL
+
+
+def _root_cause(error: BaseException) -> BaseException:
+    """Return what began it: inside groups of tasks, and behind what only passed it on."""
+    while True:
+        if isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        elif error.__cause__ is not None:
+            error = error.__cause__
+        else:
+            return error
 
 
 def _say(ending: Ending, line: str, last_words: str) -> None:

@@ -1,17 +1,19 @@
 """What both halves of the daemon's life do with the driver: before and after the welcome.
 
-It decides how the end of a write reaches the core. It refuses to know when a write is made
-and by which thread.
+It decides how the end of a write and the passing of time reach the core. It refuses to know
+who writes and who sleeps.
 """
 
 from typing import Never, Protocol, TypeAlias
 
 from protocol.base.atomic_file import WriteFailed as ReplaceFailed
-from protocol.base.clock import Now
+from protocol.base.clock import MonoMs, Now
 from protocol.base.driver import Driver
+from protocol.limits import SHELL_SLEEP_MS_MAX, STANDING_DEADLINE_MS
 from runnerd.core.actions import Action
-from runnerd.core.inputs import Input, WriteFailed
+from runnerd.core.inputs import Input, TimePassed, WriteFailed
 from runnerd.core.state import Durable, Runner
+from runnerd.core.step import next_deadline
 
 RunnerDriver: TypeAlias = Driver[Runner, Input, Action, Never]
 
@@ -54,3 +56,29 @@ def end_write(driver: RunnerDriver, log: FactLog, failure: ReplaceFailed | None,
         dropped=len(dropped),
     )
     driver.feed(WriteFailed(errno=failure.errno, is_final=failure.renamed), now)
+
+
+class Alarm:
+    """Tells the core that its next deadline has come; the deadline itself is never armed."""
+
+    def __init__(self, driver: RunnerDriver) -> None:
+        self._driver = driver
+        self._told: MonoMs | None = None
+
+    def sleep_ms(self, now: Now) -> int:
+        """Return how long nothing can be due; never long, for timers do not count suspension."""
+        deadline = next_deadline(self._driver.staged)
+        if deadline is None:
+            return SHELL_SLEEP_MS_MAX
+        left_ms = deadline - now.mono_ms
+        if deadline == self._told:
+            # It was told and still stands, so something else than time is missing.
+            left_ms = max(left_ms, STANDING_DEADLINE_MS)
+        return max(0, min(left_ms, SHELL_SLEEP_MS_MAX))
+
+    def tell(self, now: Now) -> None:
+        """Feed the passing of time if the deadline has come."""
+        deadline = next_deadline(self._driver.staged)
+        if deadline is not None and now.mono_ms >= deadline:
+            self._told = deadline
+            self._driver.feed(TimePassed(), now)

@@ -7,13 +7,10 @@ the core orders the end. It refuses to import what only a connected runner needs
 import msgspec
 
 from protocol.base.atomic_file import WriteFailed as ReplaceFailed
-from protocol.base.clock import MonoMs
 from protocol.base.ports import Clock
-from protocol.limits import SHELL_SLEEP_MS_MAX
 from runnerd.core.actions import Dial, Exit
-from runnerd.core.inputs import Input, TimePassed
-from runnerd.core.step import next_deadline
-from runnerd.driving import FactLog, RunnerDriver, StateStore, end_write
+from runnerd.core.inputs import Input
+from runnerd.driving import Alarm, FactLog, RunnerDriver, StateStore, end_write
 from runnerd.io.caller import Caller
 from runnerd.io.dialling import Call, call, wait_for
 from runnerd.io.signals import StopSignals
@@ -39,6 +36,7 @@ def make_contact(driver: RunnerDriver, world: World) -> Call | Exit:
         The welcomed call, with the messages that came in the same bytes still to be fed.
         Or the core's order to end.
     """
+    alarm = Alarm(driver)
     while True:
         for stop in world.stops.take():
             _feed(driver, world, stop)
@@ -46,7 +44,8 @@ def make_contact(driver: RunnerDriver, world: World) -> Call | Exit:
         action = driver.next_action()
         match action:
             case None:
-                _wait(driver, world)
+                wait_for((), world.stops, alarm.sleep_ms(world.clock.now()))
+                alarm.tell(world.clock.now())
             case Exit():
                 return action
             case Dial():
@@ -73,15 +72,3 @@ def _write(driver: RunnerDriver, world: World) -> None:
         except ReplaceFailed as error:
             failure = error
         end_write(driver, world.log, failure, world.clock.now())
-
-
-def _wait(driver: RunnerDriver, world: World) -> None:
-    """Sleep until the core's next deadline or a request to stop."""
-    deadline = next_deadline(driver.staged)
-    left_ms = SHELL_SLEEP_MS_MAX
-    if deadline is not None:
-        left_ms = min(left_ms, MonoMs(deadline - world.clock.now().mono_ms))
-    if left_ms > 0:
-        wait_for((), world.stops, left_ms)
-    if deadline is not None and world.clock.now().mono_ms >= deadline:
-        driver.feed(TimePassed(), world.clock.now())

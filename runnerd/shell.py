@@ -13,8 +13,7 @@ import msgspec
 from anyio.abc import TaskGroup
 
 from protocol.base.atomic_file import WriteFailed as ReplaceFailed
-from protocol.base.clock import MonoMs
-from protocol.limits import HARNESS_GRACE_MS, SHELL_SLEEP_MS_MAX
+from protocol.limits import HARNESS_GRACE_MS
 from runnerd.core.actions import (
     Action,
     CloseConnection,
@@ -30,9 +29,8 @@ from runnerd.core.actions import (
     StartHarness,
     StopHarness,
 )
-from runnerd.core.inputs import Input, TimePassed
-from runnerd.core.step import next_deadline
-from runnerd.driving import RunnerDriver, end_write
+from runnerd.core.inputs import Input
+from runnerd.driving import Alarm, RunnerDriver, end_write
 from runnerd.first_contact import World
 from runnerd.harness.executor import Executor
 from runnerd.inbox import Inbox
@@ -41,8 +39,6 @@ from runnerd.io.endpoint import Endpoint
 from runnerd.io.writer import StateWriter
 
 _MS: Final = 1000
-_STANDING_DEADLINE_MS: Final = 50
-"""A deadline that was told and still stands waits for something else than time."""
 
 
 class WriteEnded(msgspec.Struct, frozen=True):
@@ -100,7 +96,7 @@ class Shell:
             done=lambda failure: self._inbox.post(WriteEnded(failure)),
             failed=lambda cause: self._inbox.post(Fault(cause)),
         )
-        self._told_deadline: MonoMs | None = None
+        self._alarm = Alarm(driver)
 
     async def run(self, call: Call) -> Exit:
         """Loop until the core orders the end."""
@@ -114,9 +110,9 @@ class Shell:
             self._begin_write()
             if (order := self._perform_ready()) is not None:
                 return order
-            await self._inbox.wait(self._sleep_ms() / _MS)
+            await self._inbox.wait(self._alarm.sleep_ms(self._world.clock.now()) / _MS)
             self._feed_waiting()
-            self._tell_time()
+            self._alarm.tell(self._world.clock.now())
 
     async def close(self) -> None:
         """End connection and harness; the write in flight, if any, is left to itself."""
@@ -139,22 +135,6 @@ class Shell:
                 case _:
                     log.heard(item)
                     driver.feed(item, clock.now())
-
-    def _tell_time(self) -> None:
-        deadline, now = next_deadline(self._driver.staged), self._world.clock.now()
-        if deadline is not None and now.mono_ms >= deadline:
-            self._told_deadline = deadline
-            self._driver.feed(TimePassed(), now)
-
-    def _sleep_ms(self) -> int:
-        """Return how long nothing can be due; never long, for timers do not count suspension."""
-        deadline = next_deadline(self._driver.staged)
-        if deadline is None:
-            return SHELL_SLEEP_MS_MAX
-        left_ms = deadline - self._world.clock.now().mono_ms
-        if deadline == self._told_deadline:
-            left_ms = max(left_ms, _STANDING_DEADLINE_MS)
-        return max(0, min(left_ms, SHELL_SLEEP_MS_MAX))
 
     # --- out of the core --------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 It decides what a start does not pay for. It refuses to know what is loaded.
 """
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +16,19 @@ if TYPE_CHECKING:
     from runnerd.daemon import Run
 
 _METADATA = "importlib.metadata"
+
+
+def fill_standard_descriptors() -> None:
+    """Give a process that was started without standard streams empty ones.
+
+    Otherwise the next file that is opened would become standard error, and receive the log.
+    """
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            # The lowest free number is this one.
+            os.open(os.devnull, os.O_RDWR)
 
 
 def listen_to_signals() -> StopSignals:

@@ -14,7 +14,7 @@ from protocol.secrets import Secret
 from runnerd.core.actions import Dial
 from runnerd.core.state import Settings
 from runnerd.destination import Destination
-from runnerd.io.link import Link
+from runnerd.io.link import Link, Note
 from runnerd.io.pipe import Pipe, PlainPipe
 from runnerd.io.resolver import Address, resolve
 
@@ -36,12 +36,14 @@ class Caller:
         *,
         tls: "ssl.SSLContext | None" = None,
         addresses: tuple[Address, ...] = (),
+        note: Note | None = None,
     ) -> None:
         """Keep what the links are made of.
 
         Args:
             tls: the context of a `wss://` destination.
             addresses: of the destination; if empty, they are looked up at the first call.
+            note: is told why a peer was refused.
         """
         assert destination.is_secure == (tls is not None), "TLS and only TLS is wss"
         self._settings = settings
@@ -50,6 +52,7 @@ class Caller:
         self._entropy = entropy
         self._tls = tls
         self._addresses = addresses
+        self._note = note
 
     def addresses(self) -> tuple[Address, ...]:
         """Return the addresses to try, the same for the life of the process.
@@ -85,7 +88,12 @@ class Caller:
             max_frame_bytes=max(settings.max_frame_bytes, FRAME_BYTES_MAX),
         )
         return Link(
-            carrier, self._pipe(), offer, auth_key(token), max_frame_bytes=settings.max_frame_bytes
+            carrier,
+            self._pipe(),
+            offer,
+            auth_key(token),
+            max_frame_bytes=settings.max_frame_bytes,
+            note=self._note,
         )
 
     def forget_ticket(self) -> None:

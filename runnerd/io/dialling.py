@@ -100,6 +100,8 @@ def _connect_to_one(
 
 def _connect(address: Address, timeout_ms: int, stops: StopSignals) -> socket.socket | None:
     endpoint = new_socket(address)
+    if endpoint is None:
+        return None
     try:
         endpoint.connect_ex((address.host, address.port))
         is_decided = wait_for([(endpoint, select.POLLOUT)], stops, timeout_ms)
@@ -112,10 +114,16 @@ def _connect(address: Address, timeout_ms: int, stops: StopSignals) -> socket.so
     return None
 
 
-def new_socket(address: Address) -> socket.socket:
-    """Return an unconnected socket that neither blocks nor delays small frames."""
-    endpoint = socket.socket(address.family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-    endpoint.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+def new_socket(address: Address) -> socket.socket | None:
+    """Return an unconnected socket that neither blocks nor delays small frames.
+
+    None if there are no more descriptors, or none of that family on this machine.
+    """
+    try:
+        endpoint = socket.socket(address.family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        endpoint.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    except OSError:
+        return None
     return endpoint
 
 

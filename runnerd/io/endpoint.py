@@ -138,6 +138,8 @@ async def _connect_to_one(addresses: Sequence[Address], deadline_s: float) -> so
 
 async def _connect(address: Address, timeout_s: float) -> socket.socket | None:
     endpoint = new_socket(address)
+    if endpoint is None:
+        return None
     is_connected = False
     try:
         with anyio.move_on_after(timeout_s):

@@ -8,6 +8,7 @@ refuses to know sockets, event loops, clocks and what a message leads to.
 """
 
 import enum
+from collections.abc import Callable
 from typing import Final
 
 from msgspec import structs
@@ -45,6 +46,7 @@ class Phase(enum.Enum):
 
 
 Fact = Connected | ControlReceived
+Note = Callable[[ErrorCode, str], None]
 
 _NO_ENVELOPE: Final = (b"", b"")
 
@@ -59,6 +61,7 @@ class Link:
         offer: ClientOffer,
         auth_key: Secret,
         max_frame_bytes: int = FRAME_BYTES_MAX,
+        note: Note | None = None,
     ) -> None:
         """Begin with the upgrade request waiting in `outgoing`.
 
@@ -66,9 +69,11 @@ class Link:
             auth_key: of the offered credential; the link wipes it when it needs it no more.
             max_frame_bytes: longest text that is taken from the peer. What is sent is bounded
                 when it is sealed, by what every peer takes.
+            note: is told why the peer was refused, in words that may quote it.
         """
         self._carrier = carrier
         self._max_frame_bytes = max_frame_bytes
+        self._note = note
         self._pipe = pipe
         self._offer = offer
         self._auth_key = auth_key
@@ -80,7 +85,6 @@ class Link:
         self.phase = Phase.CARRIER
         self.failure: ErrorCode | None = None
         """Why the link is of no more use; the socket is to be dropped without a close frame."""
-        self.failure_reason = ""
         self.credential_spent = False
         """True once a bootstrap proof has left: the one-use ticket may be used up (R11)."""
 
@@ -123,7 +127,9 @@ class Link:
         """Make the link useless and wipe its keys; only the first reason counts."""
         if self.failure is not None:
             return
-        self.failure, self.failure_reason = code, reason
+        self.failure = code
+        if reason and self._note is not None:
+            self._note(code, reason)
         self._auth_key.wipe()
         if self._channel is not None:
             self._channel.wipe()

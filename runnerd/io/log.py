@@ -28,6 +28,7 @@ from protocol.envelope import (
 from protocol.errors import ErrorCode
 from protocol.ids import Identity
 from protocol.limits import LOG_LINE_BYTES_MAX
+from protocol.redaction import bounded_diagnostic
 from runnerd.core.actions import (
     Action,
     CloseConnection,
@@ -132,7 +133,9 @@ class Log:
             self._write(*fact)
 
     def noted(self, fact: str, **values: object) -> None:
-        """Note something that went wrong outside the core."""
+        """Note something that went wrong outside the core; a reason may quote others."""
+        if isinstance(reason := values.get("reason"), str):
+            values["reason"] = bounded_diagnostic(reason)
         self._write(WARNING, fact, values)
 
     def _is_silent(self, stimulus: Input) -> bool:

@@ -72,7 +72,7 @@ def _is_loopback(address: Address) -> bool:
 
 def _look_up(destination: Destination) -> tuple[Address, ...]:
     """Ask the system's resolver, which knows no time limit of its own."""
-    answers: queue.SimpleQueue[tuple[Address, ...] | OSError] = queue.SimpleQueue()
+    answers: queue.SimpleQueue[tuple[Address, ...] | OSError | UnicodeError] = queue.SimpleQueue()
     threading.Thread(target=_ask, args=(destination, answers), daemon=True).start()
     try:
         answer = answers.get(timeout=RESOLVE_TIMEOUT_MS / _MS)
@@ -80,20 +80,21 @@ def _look_up(destination: Destination) -> tuple[Address, ...]:
         raise NotResolved from None
     if isinstance(answer, socket.gaierror) and answer.errno == socket.EAI_AGAIN:
         raise NotResolved
-    if isinstance(answer, OSError) or not answer:
+    if isinstance(answer, OSError | UnicodeError) or not answer:
         raise PrpError(ErrorCode.DESTINATION_REFUSED, "the host has no address")
     return answer
 
 
 def _ask(
-    destination: Destination, answers: "queue.SimpleQueue[tuple[Address, ...] | OSError]"
+    destination: Destination,
+    answers: "queue.SimpleQueue[tuple[Address, ...] | OSError | UnicodeError]",
 ) -> None:
     try:
         # As bytes, the name is not run through an international encoding that it cannot need.
         found = socket.getaddrinfo(
             destination.host.encode(), destination.port, type=socket.SOCK_STREAM
         )
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
         answers.put(error)
         return
     addresses = {Address(family, str(end[0]), destination.port) for family, _, _, _, end in found}

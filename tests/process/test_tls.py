@@ -47,6 +47,8 @@ def test_server_that_cannot_be_verified_is_refused(tmp_path: Path, fault: str) -
             assert (run.wait(), run.code) == (69, "bootstrap_deadline_exceeded")
 
         assert "last: tls_refused" in run.last_line
+        reasons = {str(fact["reason"]) for fact in run.facts("peer_refused")}
+        assert all("certificate" in reason or "mismatch" in reason for reason in reasons)
         assert server.authority.hellos == []
 
 

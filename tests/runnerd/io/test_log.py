@@ -97,6 +97,16 @@ def test_unknown_key_is_dropped_whoever_adds_it() -> None:
     reader.close()
 
 
+def test_reason_that_quotes_a_credential_is_redacted() -> None:
+    reader = Reader()
+
+    reader.log.noted("peer_refused", code="message_invalid", reason="password=hunter2 is odd")
+
+    (line,) = reader.lines()
+    assert "hunter2" not in json.dumps(line)
+    reader.close()
+
+
 def test_fact_below_the_level_is_no_line() -> None:
     reader = Reader("warning")
     acknowledged = ControlReceived(connection_id=CONNECTION, message=Ack(SourceSeq(1)))
