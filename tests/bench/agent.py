@@ -1,7 +1,8 @@
 """An agent program that prints as many lines as it is asked for, when it is asked.
 
 Started by a runner as ``agent.py ORDERS MOMENTS``: each line in the named pipe ORDERS is a
-number of lines to print; the monotonic nanosecond before the first of them goes to MOMENTS.
+number of lines to print; the nanosecond before the first of them goes to MOMENTS, by the
+monotonic clock and by the wall clock.
 It imports nothing of the project.
 """
 
@@ -23,7 +24,7 @@ def main(orders: str, moments: str) -> None:
                 b"".join(lines[at : at + _LINES_PER_WRITE])
                 for at in range(0, wanted, _LINES_PER_WRITE)
             ]
-            sink.write(b"%d\n" % time.monotonic_ns())
+            sink.write(b"%d %d\n" % (time.monotonic_ns(), time.time_ns()))
             for chunk in chunks:
                 _write_all(chunk)
             printed += wanted

@@ -5,12 +5,15 @@ the threads of both writers are in our side, nothing but system calls in the oth
 """
 
 import contextlib
+import itertools
 import statistics
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from urllib.parse import urlsplit
 
-from tests.bench.bare_client import bodies, our_client, send
+from tests.bench.bare_client import bodies
 from tests.bench.bare_files import BareFile, BareTable
+from tests.bench.blocking import Offered, Session, Wire
 from tests.bench.figures import Figure, Goal, Measured, Outcome
 from tests.bench.ours import our_controller, run_config
 from tests.bench.runner import DEBUG, agent_run
@@ -65,15 +68,21 @@ async def line_to_ack(site: Site) -> Mapping[str, Outcome]:
 async def event_to_ack(site: Site) -> Mapping[str, Outcome]:
     """Measure the controller alone in turns with a bare commit."""
     directory = site.folder("event-to-ack")
-    async with our_controller(directory / "ours") as ours, our_client(ours, 0) as (client, config):
-        body = bodies(config, 1, 1)[0]
-        with contextlib.closing(BareTable(site.fresh_folder())) as table:
-            sent = 0
+    async with our_controller(directory / "ours") as ours:
+        config = await ours.new_run()
+        url = urlsplit(ours.url)
+        with (
+            contextlib.closing(Wire(str(url.hostname), url.port or 0, url.path)) as wire,
+            contextlib.closing(BareTable(site.fresh_folder())) as table,
+        ):
+            offered = Offered(config.identity, config.runner_version, config.runner_digest)
+            session = Session(wire, offered, await ours.ticket(config))
+            seqs = itertools.count(1)
+            body = bodies(config, 1, 1)[0]
 
             async def event() -> float:
-                nonlocal sent
-                sent += 1
-                return await send(client, bodies(config, sent, 1), sent)
+                seq = next(seqs)
+                return session.event_until_ack(bodies(config, seq, 1)[0], seq)
 
             def bare() -> float:
                 start = time.perf_counter()

@@ -4,9 +4,9 @@ It decides how both are started. It refuses to know what is measured.
 """
 
 import asyncio
+import datetime
 import os
 import sys
-import time
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -27,7 +27,15 @@ DEBUG = ("--log-level", "debug")
 
 class _Fact(msgspec.Struct, frozen=True):
     event: str
+    timestamp: datetime.datetime | None = None
     source_seq: int = 0
+
+
+class Moment(msgspec.Struct, frozen=True):
+    """One moment by both clocks, in nanoseconds."""
+
+    mono_ns: int
+    unix_ns: int
 
 
 def runner_program() -> tuple[str, ...]:
@@ -87,30 +95,32 @@ class AgentRun:
         await self._controller.perform(self.config, "run.prepare", {"provider": provider})
         await self._controller.perform(self.config, "session.open", {})
         await self._controller.perform(self.config, "turn.start", {})
-        await self._pipes.order(1)
+        self._pipes.order(1)
         # From the first line on every event is a line.
         self.events = await self._controller.first_line(self.config)
+        self._pipes.moment()
 
     async def print_lines(self, count: int) -> float:
         """Have lines printed; return the seconds until the last is committed."""
-        start_ns = await self._pipes.order(count)
+        self._pipes.order(count)
         self.events += count
-        return (await self._controller.acked(self.config, self.events) - start_ns) / 1e9
+        end_ns = await self._controller.acked(self.config, self.events)
+        return (end_ns - self._pipes.moment().mono_ns) / 1e9
 
     async def print_line_until_ack(self) -> float:
         """Have one line printed; return the seconds until the runner heard its ACK.
 
-        The runner must log what it hears (`DEBUG`). The end is when its log line arrives
-        here, so the writing of that line counts against the runner.
+        The runner must log what it hears (`DEBUG`). The end is the time that its log gives.
         """
-        start_ns = await self._pipes.order(1)
+        self._pipes.order(1)
         self.events += 1
         assert self._process.stderr is not None
         async with asyncio.timeout(WAIT_S):
             while line := await self._process.stderr.readline():
                 fact = msgspec.json.decode(line, type=_Fact)
                 if fact.event == "acknowledged" and fact.source_seq >= self.events:
-                    return (time.monotonic_ns() - start_ns) / 1e9
+                    assert fact.timestamp is not None, "every line of the log has its time"
+                    return fact.timestamp.timestamp() - self._pipes.moment().unix_ns / 1e9
         raise BenchFailed("the runner ended")
 
 
@@ -124,12 +134,19 @@ class Pipes:
         # Open in both directions, so that neither side waits for the other to come.
         self._orders, self._moments = (os.open(path, os.O_RDWR) for path in self.paths)
 
-    async def order(self, lines: int) -> int:
-        """Order lines and return the monotonic nanosecond before the first."""
+    def order(self, lines: int) -> None:
+        """Order lines."""
         os.write(self._orders, b"%d\n" % lines)
-        digits = await asyncio.to_thread(os.read, self._moments, 64)
-        assert digits.endswith(b"\n"), "one short line is written and read at once"
-        return int(digits)
+
+    def moment(self) -> Moment:
+        """Return the moment before the first of the lines that were ordered.
+
+        Asked for at the end only: whoever waits for it would take a processor away from
+        what is measured.
+        """
+        answer = os.read(self._moments, 64)
+        assert answer.endswith(b"\n"), "one short line is written and read at once"
+        return Moment(*map(int, answer.split()))
 
     def close(self) -> None:
         """Let the agent end."""
