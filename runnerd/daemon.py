@@ -7,14 +7,13 @@ about the protocol: newcomers begin here and follow the calls.
 import gc
 import os
 import sys
-import traceback
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
 from protocol.base.posix_fs import PosixFilesystem, SystemClock, SystemEntropy
-from protocol.errors import ErrorCode, ExitStatus, PrpError, exit_status
+from protocol.errors import ErrorCode, ExitStatus, PrpError
 from protocol.limits import HARNESS_GRACE_MS
 from runnerd.config import LOG_LEVEL_VARIABLE, Config, read_config
 from runnerd.core.actions import Exit
@@ -25,9 +24,8 @@ from runnerd.core.state import Boot, Durable
 from runnerd.core.step import step
 from runnerd.driving import RunnerDriver
 from runnerd.first_contact import World, make_contact
-from runnerd.help import USAGE, VERSION, build_metadata, last_line
 from runnerd.io.caller import Caller
-from runnerd.io.diagnostics import check_diagnostics_directory, leave_last_words
+from runnerd.io.diagnostics import check_diagnostics_directory
 from runnerd.io.log import Log, StandardError
 from runnerd.io.resolver import Address, NotResolved, resolve
 from runnerd.io.signals import StopSignals
@@ -42,11 +40,12 @@ Run: TypeAlias = Callable[[Sequence[str], CapturedTicket, StopSignals], int]
 
 _STATE_ID_BYTES: Final = 16
 _SEED_BYTES: Final = 4
+_INFORMATION: Final = ("-h", "--version", "--build-metadata")
 _CREDENTIALS_VARIABLE: Final = "CREDENTIALS_DIRECTORY"
 
 
-class Ending(msgspec.Struct, kw_only=True):
-    """Where the last words go, once it is known, and what they may add."""
+class Known(msgspec.Struct, kw_only=True):
+    """What a start has come to know and an end may need."""
 
     diagnostics_directory: str | None = None
     log: Log | None = None
@@ -64,39 +63,58 @@ def run(arguments: Sequence[str], captured: CapturedTicket, stops: StopSignals) 
     if (text := _information(arguments)) is not None:
         sys.stdout.write(text)
         return ExitStatus.OK
-    ending = Ending()
+    known = Known()
     try:
         config = read_config(arguments, os.environ.get(LOG_LEVEL_VARIABLE))
-        code = _run(config, captured, stops, ending)
+        code = _run(config, captured, stops, known)
     except PrpError as error:
-        return _end(ending, error.code, error.message)
+        return _end(known, error.code, error.message)
     except Exception as error:  # noqa: BLE001 - the process boundary: a fault becomes a code
-        return _end_faulted(ending, error)
+        from runnerd.ending import tell_fault
+
+        return tell_fault(error, diagnostics_directory=known.diagnostics_directory)
     finally:
         stops.ignore()
-    return ExitStatus.OK if code is None else _end(ending, code, "")
+    return ExitStatus.OK if code is None else _end(known, code, "")
+
+
+def _end(known: Known, code: ErrorCode, message: str) -> ExitStatus:
+    # Words are loaded when they are needed.
+    from runnerd.ending import tell_end
+
+    return tell_end(
+        code,
+        message,
+        last_failure=None if known.log is None else known.log.last_failure,
+        diagnostics_directory=known.diagnostics_directory,
+    )
 
 
 def _information(arguments: Sequence[str]) -> str | None:
-    if "--help" in arguments or list(arguments) == ["-h"]:
-        return USAGE
-    if list(arguments) == ["--version"]:
-        return f"runnerd {VERSION}\n"
-    if list(arguments) == ["--build-metadata"]:
-        return build_metadata() + "\n"
-    return None
+    asked = "--help" if "--help" in arguments else "".join(arguments[:1])
+    if asked != "--help" and (len(arguments) != 1 or asked not in _INFORMATION):
+        return None
+    from runnerd.help import USAGE, VERSION, build_metadata
+
+    match asked:
+        case "--version":
+            return f"runnerd {VERSION}\n"
+        case "--build-metadata":
+            return build_metadata() + "\n"
+        case _:
+            return USAGE
 
 
 def _run(
-    config: Config, captured: CapturedTicket, stops: StopSignals, ending: Ending
+    config: Config, captured: CapturedTicket, stops: StopSignals, known: Known
 ) -> ErrorCode | None:
     """Start, serve and end; returns the code of the end, None if it is the clean one."""
     ticket = choose_ticket(captured, config.ticket_file, os.environ.get(_CREDENTIALS_VARIABLE))
     if config.diagnostics_directory is not None:
         check_diagnostics_directory(config.diagnostics_directory)
-        ending.diagnostics_directory = config.diagnostics_directory
+        known.diagnostics_directory = config.diagnostics_directory
     settings, entropy = config.settings, SystemEntropy()
-    log = ending.log = Log(config.log_level, settings.identity, StandardError())
+    log = known.log = Log(config.log_level, settings.identity, StandardError())
     caller = Caller(
         settings,
         config.destination,
@@ -179,42 +197,3 @@ def _note_oddities(config: Config, captured: CapturedTicket, log: Log) -> None:
         log.noted("ticket_not_overwritten", reason="the environment block could not be written")
     if config.ignored:
         log.noted("flags_ignored", flags=config.ignored)
-
-
-# --- The end ------------------------------------------------------------------------------------
-
-
-def _end(ending: Ending, code: ErrorCode, message: str) -> ExitStatus:
-    detail = ""
-    if ending.log is not None and ending.log.last_failure is not None:
-        detail = f"last: {ending.log.last_failure.value}"
-    line = last_line(code, message, detail)
-    _say(ending, line, line if code is not ErrorCode.STOP_REQUESTED else "")
-    return exit_status(code)
-
-
-def _end_faulted(ending: Ending, error: Exception) -> ExitStatus:
-    """Report a fault by kind and place; its text, which may quote anything, only to the file."""
-    cause = _root_cause(error)
-    frames = traceback.extract_tb(cause.__traceback__)
-    place = f"{os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else "unknown"
-    line = last_line(ErrorCode.INTERNAL_FAULT, "", f"{type(cause).__name__} at {place}")
-    _say(ending, line, line + "\n" + "".join(traceback.format_exception(error)))
-    return ExitStatus.INTERNAL
-
-
-def _root_cause(error: BaseException) -> BaseException:
-    """Return what began it: inside groups of tasks, and behind what only passed it on."""
-    while True:
-        if isinstance(error, BaseExceptionGroup):
-            error = error.exceptions[0]
-        elif error.__cause__ is not None:
-            error = error.__cause__
-        else:
-            return error
-
-
-def _say(ending: Ending, line: str, last_words: str) -> None:
-    StandardError().write_line(line)
-    if ending.diagnostics_directory is not None and last_words:
-        leave_last_words(ending.diagnostics_directory, last_words + "\n", SystemEntropy())

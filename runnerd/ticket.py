@@ -65,19 +65,36 @@ def _overwrite_value(memory: int, start: int, block: bytes) -> None:
     for entry in block.split(b"\0"):
         if entry.startswith(name):
             length = len(entry) - len(name)
-            os.pwrite(memory, bytes(length), start + offset + len(name))
+            if os.pwrite(memory, bytes(length), start + offset + len(name)) != length:
+                raise OSError("the value was not overwritten whole")
         offset += len(entry) + 1
 
 
 def _forbid_dumps() -> None:
-    # Imported here: the ticket has left the environment by now.
-    import ctypes
+    # Imported here and below: the ticket has left the environment by now.
     import resource
 
     _, hard = resource.getrlimit(resource.RLIMIT_CORE)
     resource.setrlimit(resource.RLIMIT_CORE, (0, hard))
     try:
-        ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+        _prctl(_PR_SET_DUMPABLE, 0)
     except (OSError, AttributeError):
         # Not Linux: the core limit is all there is.
         return
+
+
+def _prctl(option: int, value: int) -> None:
+    """Call prctl(2), which the standard library does not have."""
+    arguments = (option, value, 0, 0, 0)
+    try:
+        # What `ctypes` itself calls; importing all of that costs every start 2 ms.
+        import _ctypes
+
+        # None is this program itself, which the annotation forgets.
+        program = _ctypes.dlopen(None, 0)  # type: ignore[arg-type]
+        address = _ctypes.dlsym(program, "prctl")
+        _ctypes.call_function(address, arguments)
+    except (ImportError, AttributeError, TypeError):
+        import ctypes
+
+        ctypes.CDLL(None).prctl(*arguments)

@@ -3,16 +3,17 @@
 It decides which addresses may be dialled. It refuses to open sockets.
 """
 
-import queue
 import socket
-import threading
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from protocol.errors import ErrorCode, PrpError
 from protocol.limits import RESOLVE_TIMEOUT_MS
 from runnerd.destination import Destination
+
+if TYPE_CHECKING:
+    from queue import SimpleQueue
 
 _IPV4_LOOPBACK_NET: Final = 127
 _IPV6_LOOPBACK: Final = bytes(15) + b"\x01"
@@ -25,6 +26,9 @@ class Address(msgspec.Struct, frozen=True, order=True):
     family: int
     host: str
     port: int
+
+
+Answer = tuple[Address, ...] | OSError | UnicodeError
 
 
 class NotResolved(Exception):
@@ -72,7 +76,11 @@ def _is_loopback(address: Address) -> bool:
 
 def _look_up(destination: Destination) -> tuple[Address, ...]:
     """Ask the system's resolver, which knows no time limit of its own."""
-    answers: queue.SimpleQueue[tuple[Address, ...] | OSError | UnicodeError] = queue.SimpleQueue()
+    # Imported for names alone: most starts have a numeric address.
+    import queue
+    import threading
+
+    answers: SimpleQueue[Answer] = queue.SimpleQueue()
     threading.Thread(target=_ask, args=(destination, answers), daemon=True).start()
     try:
         answer = answers.get(timeout=RESOLVE_TIMEOUT_MS / _MS)
@@ -85,10 +93,7 @@ def _look_up(destination: Destination) -> tuple[Address, ...]:
     return answer
 
 
-def _ask(
-    destination: Destination,
-    answers: "queue.SimpleQueue[tuple[Address, ...] | OSError | UnicodeError]",
-) -> None:
+def _ask(destination: Destination, answers: "SimpleQueue[Answer]") -> None:
     try:
         # As bytes, the name is not run through an international encoding that it cannot need.
         found = socket.getaddrinfo(
