@@ -92,6 +92,14 @@ class Event:
         payload = self.body.get("payload")
         return payload if isinstance(payload, dict) else {}
 
+    @property
+    def line_numbers(self) -> range:
+        """The output lines that it stands for; what is merged bears its last line's number."""
+        if self.type != "item.delta":
+            return range(0)
+        last = self.payload["lineNumber"] + 1
+        return range(last - str(self.payload["text"]).count("\n"), last)
+
 
 def check(facts: Facts) -> dict[str, Any]:
     """Return the report of a finished run; the store is only read."""
@@ -230,6 +238,9 @@ def _check_events(report: Report, events: list[Event], produced: int) -> None:
     seqs = [event.seq for event in events]
     report.add("events stored", len(events), produced)
     report.add("sequence is contiguous from 1", seqs == list(range(1, len(seqs) + 1)), True)
+    numbers = [number for event in events for number in event.line_numbers]
+    is_whole = numbers == list(range(1, len(numbers) + 1))
+    report.add("output lines are contiguous from 1", is_whole, True)
     report.add("events lost", len(set(range(1, max([produced, *seqs]) + 1)) - set(seqs)), 0)
     report.add("events duplicated", sum(1 for _ in _duplicates(events)), 0)
     report.add("bodies that contradict their row", sum(1 for _ in _contradictions(events)), 0)
@@ -239,8 +250,7 @@ def _duplicates(events: list[Event]) -> Iterator[Event]:
     seen: set[tuple[str, object]] = set()
     for event in events:
         names: set[tuple[str, object]] = {("seq", event.seq), ("id", event.id)}
-        if event.type == "item.delta":
-            names.add(("line", event.payload.get("lineNumber")))
+        names.update(("line", number) for number in event.line_numbers)
         if names & seen:
             yield event
         seen |= names
