@@ -1,26 +1,11 @@
-"""The one table of error codes: each code has exactly one reaction.
+"""The one list of error codes, and the status of a process that ends because of one.
 
-It decides what a fault is called and what follows from it. It refuses to know who
-noticed the fault or how it is shown to a person.
+It decides what a fault is called. It refuses to know who noticed it, how it is shown to a
+person, and what else follows from it: that is `reactions`.
 """
 
 import enum
 from typing import Final
-
-
-class Reaction(enum.Enum):
-    """What a component does when it meets a code."""
-
-    REJECT = "reject"
-    """Zero effects; the sender gets an answer; state is untouched."""
-    CLOSE = "close"
-    """This connection ends; durable state is untouched."""
-    PAUSE = "pause"
-    """Work stops until a person or an authority decides."""
-    FENCE = "fence"
-    """No authority is exercised until the durable state has been loaded again."""
-    EXIT = "exit"
-    """The process ends with the documented status; its state can be resumed or names why not."""
 
 
 class ExitStatus(enum.IntEnum):
@@ -172,135 +157,86 @@ class ErrorCode(enum.StrEnum):
     RUN_UNKNOWN = "run_unknown"
     RUN_EXISTS = "run_exists"
 
+    # Durable runs: human judgement (durable-runs 1)
+    UNKNOWN_EFFECT = "unknown_effect"
+    COMMITTED_EFFECT_PENDING = "committed_effect_pending"
+    TOOL_APPROVAL_DENIED = "tool_approval_denied"
+    APPROVAL_DENIED = "approval_denied"
+    UNCLASSIFIED_ERROR = "unclassified_error"
+    LOOP_PAUSED = "loop_paused"
+    CONTEXT_BUDGET_EXHAUSTED = "context_budget_exhausted"
+    CONTEXT_CAPABILITY_CONFLICT = "context_capability_conflict"
+    CONTEXT_ARTIFACT_MISSING = "context_artifact_missing"
+    WORKSPACE_LEASE_RECOVERY_REQUIRED = "workspace_lease_recovery_required"
+    CHILD_RUN_ORPHAN_AUDIT_REQUIRED = "child_run_orphan_audit_required"
+    DELEGATION_DISPOSITION_REQUIRED = "delegation_disposition_required"
+    DELEGATION_REDELEGATION_UNSAFE = "delegation_redelegation_unsafe"
+    MCP_AUTH_REQUIRED = "mcp_auth_required"
+    PROCESS_INTERRUPTED = "process_interrupted"
+    VERIFICATION_MISSING = "verification_missing"
 
-REACTIONS: Final[dict[ErrorCode, Reaction]] = {
-    **dict.fromkeys(
-        (
-            ErrorCode.TLS_REFUSED,
-            ErrorCode.UPGRADE_REFUSED,
-            ErrorCode.FRAME_TOO_LARGE,
-            ErrorCode.FRAME_MALFORMED,
-            ErrorCode.MESSAGE_NOT_JSON,
-            ErrorCode.MESSAGE_INVALID,
-            ErrorCode.MESSAGE_TOO_LARGE,
-            ErrorCode.MESSAGE_UNKNOWN_KIND,
-            ErrorCode.MESSAGE_UNEXPECTED,
-            ErrorCode.PROTOCOL_VERSION_MISMATCH,
-            ErrorCode.CONNECTION_LOST,
-            ErrorCode.PEER_TIMEOUT,
-            ErrorCode.CREDENTIAL_UNKNOWN,
-            ErrorCode.CREDENTIAL_USED,
-            ErrorCode.CREDENTIAL_EXPIRED,
-            ErrorCode.CREDENTIAL_REVOKED,
-            ErrorCode.IDENTITY_MISMATCH,
-            ErrorCode.ARTIFACT_MISMATCH,
-            ErrorCode.VERSION_RANGE_EMPTY,
-            ErrorCode.CHALLENGE_STALE,
-            ErrorCode.CHALLENGE_ALTERED,
-            ErrorCode.PROOF_INVALID,
-            ErrorCode.FRAME_COUNTER_MISMATCH,
-            ErrorCode.FRAME_NOT_AUTHENTIC,
-            ErrorCode.FRAMES_EXHAUSTED,
-            ErrorCode.CONNECTION_SUPERSEDED,
-            ErrorCode.ACK_REGRESSED,
-            ErrorCode.ACK_BEYOND_PRODUCED,
-            ErrorCode.EVENT_GAP,
-            ErrorCode.EVENT_WINDOW_EXCEEDED,
-            ErrorCode.EVENT_INVALID,
-            ErrorCode.COMMAND_INVALID,
-            ErrorCode.COMMAND_GAP,
-            ErrorCode.COMMAND_CONFLICT,
-            ErrorCode.COMMAND_RESULT_UNKNOWN,
-            ErrorCode.COMMAND_RESULT_CONFLICT,
-            ErrorCode.LEASE_RENEWAL_REFUSED,
-            ErrorCode.LEASE_RENEWAL_UNSOLICITED,
-            ErrorCode.REVOCATION_EPOCH_REGRESSED,
-        ),
-        Reaction.CLOSE,
-    ),
-    **dict.fromkeys(
-        (
-            ErrorCode.EVENT_TOO_LARGE,
-            ErrorCode.OUTBOX_FULL,
-            ErrorCode.COMMAND_TOO_LARGE,
-            ErrorCode.COMMAND_HISTORY_COMPACTED,
-            ErrorCode.COMMAND_ID_POSSIBLY_REUSED,
-            ErrorCode.COMMAND_HISTORY_FULL,
-            ErrorCode.COMMAND_DEADLINE_PASSED,
-            ErrorCode.COMMAND_PRECONDITION_FAILED,
-            ErrorCode.COMMAND_UNSUPPORTED,
-            ErrorCode.COMMAND_EXECUTION_FAILED,
-            ErrorCode.COMMAND_QUEUE_FULL,
-            ErrorCode.RESULT_TOO_LARGE,
-            ErrorCode.AUTHORITY_CHANGE_UNSUPPORTED,
-            ErrorCode.PROVIDER_UNSUPPORTED,
-            ErrorCode.PROVIDER_INVALID,
-            ErrorCode.PROVIDER_NOT_PREPARED,
-            ErrorCode.SESSION_NOT_OPEN,
-            ErrorCode.TURN_INVALID,
-            ErrorCode.TURN_ACTIVE,
-            ErrorCode.TURN_NOT_ACTIVE,
-            ErrorCode.RUN_TERMINAL,
-            ErrorCode.RUNNER_DRAINING,
-            ErrorCode.RUNNER_REVOKED,
-            ErrorCode.RUNNER_BACKPRESSURE,
-            ErrorCode.RUNNER_UNRECOVERABLE,
-            ErrorCode.HARNESS_START_FAILED,
-            ErrorCode.HARNESS_LINE_TOO_LONG,
-            ErrorCode.RUN_UNKNOWN,
-            ErrorCode.RUN_EXISTS,
-        ),
-        Reaction.REJECT,
-    ),
-    **dict.fromkeys(
-        (
-            ErrorCode.EXECUTION_INDETERMINATE,
-            ErrorCode.P0_STORAGE_EXHAUSTED,
-            ErrorCode.HARNESS_SURVIVED,
-        ),
-        Reaction.PAUSE,
-    ),
-    **dict.fromkeys(
-        (
-            ErrorCode.EVENT_IDENTITY_CONFLICT,
-            ErrorCode.SEMANTIC_DIGEST_MISMATCH,
-            ErrorCode.INTEGRITY_LATCHED,
-            ErrorCode.STORAGE_WRITE_FAILED,
-        ),
-        Reaction.FENCE,
-    ),
-    **dict.fromkeys(
-        (
-            ErrorCode.RUNNER_ROLLBACK_DETECTED,
-            ErrorCode.CONTROLLER_ROLLBACK_DETECTED,
-            ErrorCode.LEASE_EXPIRED_REQUIRES_BOOTSTRAP,
-            ErrorCode.REVOCATION_FLUSH_REQUIRES_BOOTSTRAP,
-            ErrorCode.USAGE_INVALID,
-            ErrorCode.TICKET_MISSING,
-            ErrorCode.DESTINATION_REFUSED,
-            ErrorCode.BOOTSTRAP_CONSUMED,
-            ErrorCode.BOOTSTRAP_DEADLINE_EXCEEDED,
-            ErrorCode.TRANSPORT_RECONNECT_GRACE_EXCEEDED,
-            ErrorCode.TRANSPORT_RECONNECT_DEADLINE_EXCEEDED,
-            ErrorCode.STOP_REQUESTED,
-            ErrorCode.TERMINAL_RESULT_UNACKNOWLEDGED,
-            ErrorCode.LISTEN_FAILED,
-            ErrorCode.RUNNER_START_FAILED,
-            ErrorCode.RUNNER_RESTARTS_EXHAUSTED,
-            ErrorCode.INTERNAL_FAULT,
-            ErrorCode.STATE_LOCKED,
-            ErrorCode.STATE_UNSAFE,
-            ErrorCode.STATE_MISSING,
-            ErrorCode.STATE_CORRUPT,
-            ErrorCode.STATE_FOREIGN,
-            ErrorCode.STATE_VERSION_UNSUPPORTED,
-            ErrorCode.STORAGE_READ_FAILED,
-            ErrorCode.STORAGE_SYNC_FAILED,
-            ErrorCode.STORAGE_UNAVAILABLE,
-        ),
-        Reaction.EXIT,
-    ),
-}
+    # Durable runs: operation, log and resume
+    RESUME_CONFIG_MISMATCH = "resume_config_mismatch"
+    RESUME_INPUT_MISMATCH = "resume_input_mismatch"
+    RUN_ALREADY_FINISHED = "run_already_finished"
+    OPERATION_NOT_RESUMABLE = "operation_not_resumable"
+    UNKNOWN_RUN = "unknown_run"
+    RUN_STATE_CORRUPT = "run_state_corrupt"
+    RUN_STATE_CONFLICT = "run_state_conflict"
+    RUN_STATE_LOCKED = "run_state_locked"
+    RUN_STATE_FAILED = "run_state_failed"
+    INVALID_RUN_ID = "invalid_run_id"
+    RUN_ID_CONFLICT = "run_id_conflict"
+    OPERATION_STATE_CORRUPT = "operation_state_corrupt"
+    INVALID_OPERATION_STATE = "invalid_operation_state"
+    INVALID_OPERATION_TRANSITION = "invalid_operation_transition"
+    EFFECT_RECEIPT_CONFLICT = "effect_receipt_conflict"
+    TOOL_CAPABILITY_CONFLICT = "tool_capability_conflict"
+    TOOL_LIFECYCLE_INVALID = "tool_lifecycle_invalid"
+    FACT_LEDGER_POISONED = "fact_ledger_poisoned"
+    FACT_LEDGER_TERMINAL = "fact_ledger_terminal"
+    DURABILITY_UNSUPPORTED = "durability_unsupported"
+    DURABILITY_BARRIER_FAILED = "durability_barrier_failed"
+    INVALID_RUN_SNAPSHOT = "invalid_run_snapshot"
+    LOOP_SNAPSHOT_INVALID = "loop_snapshot_invalid"
+    LOOP_SNAPSHOT_MISMATCH = "loop_snapshot_mismatch"
+
+    # Durable runs: checkpoints
+    CHECKPOINT_CORRUPT = "checkpoint_corrupt"
+    CHECKPOINT_CONFLICT = "checkpoint_conflict"
+    CHECKPOINT_FAILED = "checkpoint_failed"
+    INVALID_CHECKPOINT_ID = "invalid_checkpoint_id"
+    CHECKPOINT_NOT_FOUND = "checkpoint_not_found"
+    CHECKPOINT_TOO_LARGE = "checkpoint_too_large"
+    CHECKPOINT_NOT_REVERSIBLE = "checkpoint_not_reversible"
+
+    # Durable runs: sessions
+    SESSION_MIGRATION_INVALID = "session_migration_invalid"
+    SESSION_MIGRATION_CONFLICT = "session_migration_conflict"
+    SESSION_MIGRATION_FAILED = "session_migration_failed"
+    SESSION_MIGRATION_UNSUPPORTED = "session_migration_unsupported"
+    SESSION_LAYOUT_CONFLICT = "session_layout_conflict"
+    SESSION_ALIAS_FAILED = "session_alias_failed"
+    SESSION_OPEN_LOCKED = "session_open_locked"
+    SESSION_WRITE_LEASE_INVALID = "session_write_lease_invalid"
+    SESSION_RESTORE_FAILED = "session_restore_failed"
+    INVALID_SESSION_ID = "invalid_session_id"
+    SESSION_WRITE_LOCKED = "session_write_locked"
+    SESSION_SNAPSHOT_STALE = "session_snapshot_stale"
+    SESSION_LOCK_RECOVERY_REQUIRED = "session_lock_recovery_required"
+    SESSION_NOT_QUIESCENT = "session_not_quiescent"
+
+    # Durable runs: how a run ends that nobody judged
+    ABORTED = "aborted"
+    PROCESS_ABORTED = "process_aborted"
+    RUN_TIMEOUT = "run_timeout"
+    STEP_TIMEOUT = "step_timeout"
+    PROCESS_TIMEOUT = "process_timeout"
+    BUDGET_EXCEEDED = "budget_exceeded"
+    RETRY_LIMIT = "retry_limit"
+    STEP_LIMIT = "step_limit"
+    CHILD_RUN_POLICY_ESCALATION = "child_run_policy_escalation"
+
 
 EXIT_STATUSES: Final[dict[ErrorCode, ExitStatus]] = {
     ErrorCode.RUNNER_ROLLBACK_DETECTED: ExitStatus.PROTOCOL,
@@ -333,7 +269,7 @@ EXIT_STATUSES: Final[dict[ErrorCode, ExitStatus]] = {
 
 
 class PrpError(Exception):
-    """A fault that crosses a module boundary: a code from the table and words for a person.
+    """A fault that crosses a module boundary: a code from the list and words for a person.
 
     The message never holds a secret and never decides anything: callers branch on
     ``code`` or on its reaction.
@@ -343,11 +279,6 @@ class PrpError(Exception):
         super().__init__(f"{code.value}: {message}" if message else code.value)
         self.code = code
         self.message = message
-
-    @property
-    def reaction(self) -> Reaction:
-        """The one reaction of this code."""
-        return REACTIONS[self.code]
 
 
 def exit_status(code: ErrorCode) -> ExitStatus:

@@ -4,17 +4,19 @@ from pathlib import Path
 
 import pytest
 
-from protocol.errors import EXIT_STATUSES, REACTIONS, ErrorCode, ExitStatus, Reaction, exit_status
+from protocol.errors import EXIT_STATUSES, ErrorCode, ExitStatus, exit_status
+from protocol.reactions import REACTIONS, Reaction
 from tests.architecture.source import Module, product
 from tests.architecture.words import code_literal_complaints, log_complaints, table_complaints
 
 FROZEN = Path(__file__).with_name("error_codes.txt")
 CODES = frozenset(code.value for code in ErrorCode)
 ERRORS = "protocol.errors"
+REACTION_TABLE = "protocol.reactions"
 
 
-def errors_module() -> Module:
-    return next(module for module in product() if module.name == ERRORS)
+def module_of(name: str) -> Module:
+    return next(module for module in product() if module.name == name)
 
 
 def test_codes_are_exactly_those_of_the_frozen_list() -> None:
@@ -33,7 +35,7 @@ def test_each_code_has_exactly_one_reaction() -> None:
     names = frozenset(code.name for code in ErrorCode)
 
     assert set(REACTIONS) == set(ErrorCode)
-    assert list(table_complaints(errors_module(), "REACTIONS", names)) == []
+    assert list(table_complaints(module_of(REACTION_TABLE), "REACTIONS", names)) == []
 
 
 def test_each_code_that_ends_a_process_has_one_documented_status_and_no_other_has() -> None:
@@ -41,7 +43,7 @@ def test_each_code_that_ends_a_process_has_one_documented_status_and_no_other_ha
 
     assert set(EXIT_STATUSES) == ending
     names = frozenset(code.name for code in ending)
-    assert list(table_complaints(errors_module(), "EXIT_STATUSES", names)) == []
+    assert list(table_complaints(module_of(ERRORS), "EXIT_STATUSES", names)) == []
 
 
 def test_no_fault_ends_a_process_as_if_all_were_well() -> None:

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 
 from protocol.base.atomic_file import AtomicFile
 from protocol.base.ports import Entropy, Filesystem
-from protocol.errors import ErrorCode, PrpError, Reaction
+from protocol.errors import ErrorCode, PrpError
+from protocol.reactions import REACTIONS, Reaction
 from tests.simulator.choices import Choices
 from tests.simulator.disk import Directory, Disk, Mode
 from tests.simulator.disk_process import Call, Died, DiskProcess, Nemesis
@@ -110,7 +111,7 @@ class World:
             file.close()
             if error.code in (ErrorCode.STATE_CORRUPT, ErrorCode.STATE_FOREIGN):
                 self.history.violations.append(f"I8 the state is not whole: {error}")
-            elif error.reaction not in (Reaction.EXIT, Reaction.FENCE):
+            elif REACTIONS[error.code] not in (Reaction.EXIT, Reaction.FENCE):
                 self.history.violations.append(f"I18 {error} is no way to end")
         finally:
             self.last_calls = process.calls

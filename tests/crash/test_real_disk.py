@@ -11,8 +11,9 @@ import pytest
 from protocol.base.atomic_file import AtomicFile, WriteFailed
 from protocol.base.ports import Filesystem
 from protocol.base.posix_fs import PosixFilesystem, SystemEntropy
-from protocol.errors import ErrorCode, PrpError, Reaction
+from protocol.errors import ErrorCode, PrpError
 from protocol.limits import LEFTOVER_NAMES_MAX
+from protocol.reactions import REACTIONS, Reaction
 
 pytestmark = pytest.mark.crash
 
@@ -292,7 +293,7 @@ def test_start_ends_with_an_exit_code_when_what_it_read_cannot_be_published(plac
         file.recover()
 
     assert caught.value.code is ErrorCode.STORAGE_SYNC_FAILED
-    assert caught.value.reaction is Reaction.EXIT
+    assert REACTIONS[caught.value.code] is Reaction.EXIT
     assert place.opened().recover() == BODY
 
 
