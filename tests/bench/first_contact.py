@@ -1,10 +1,12 @@
 """The least that a start in Python can be: imports, one blocking socket, the handshake, no state.
 
-Run as ``first_contact.py HOST PORT PATH CONFIG``, the ticket in the runner's variable. It is
-what `runnerd`'s start is held against, so it spares every import that `runnerd` spares. It
-keeps the connection until its standard input ends. It is not for importing.
+Run as ``first_contact.py HOST PORT PATH CONFIG [MODULE ...]``, the ticket in the runner's
+variable; the modules are imported first. It is what `runnerd`'s start is held against, so it
+spares every import that `runnerd` spares. It keeps the connection until its standard input
+ends. It is not for importing.
 """
 
+import contextlib
 import gc
 import sys
 from types import ModuleType
@@ -12,6 +14,11 @@ from types import ModuleType
 gc.disable()
 # The WebSocket library asks it for a version, which costs a fifth of a start.
 sys.modules["importlib.metadata"] = ModuleType("importlib.metadata")
+
+for name in sys.argv[5:]:
+    # The list also names what a start looks for in vain.
+    with contextlib.suppress(ImportError):
+        __import__(name)
 
 import os  # noqa: E402
 
@@ -33,4 +40,4 @@ def main(host: str, port: str, path: str, config: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(*sys.argv[1:5])

@@ -6,7 +6,10 @@ the threads of both writers are in our side, nothing but system calls in the oth
 
 import contextlib
 import itertools
+import socket
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from urllib.parse import urlsplit
@@ -22,6 +25,16 @@ from tests.bench.site import Measurement, Site
 UNIT = "ms"
 _MS = 1_000.0
 _WARM_UP = 5
+_ROUND_TRIPS = 200
+_ECHO = """
+import socket
+server = socket.create_server(("127.0.0.1", 0))
+print(server.getsockname()[1], flush=True)
+wire = server.accept()[0]
+wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+while data := wire.recv(1):
+    wire.sendall(data)
+"""
 
 LINE_TO_ACK = Figure(
     name="single-line-to-ack",
@@ -90,7 +103,27 @@ async def event_to_ack(site: Site) -> Mapping[str, Outcome]:
                 return time.perf_counter() - start
 
             measured = await _in_turns(site, event, bare)
-    return {EVENT_TO_ACK.name: Measured(ours=measured[0], base=measured[1])}
+    notes = (f"a bare loopback round trip to another process takes {round_trip_ms():.3f} ms",)
+    return {EVENT_TO_ACK.name: Measured(ours=measured[0], base=measured[1], notes=notes)}
+
+
+def round_trip_ms() -> float:
+    """Return what one byte to another process and back costs, with no work on either side."""
+    with (
+        subprocess.Popen((sys.executable, "-I", "-c", _ECHO), stdout=subprocess.PIPE) as process,
+        contextlib.ExitStack() as stack,
+    ):
+        assert process.stdout is not None
+        wire = socket.create_connection(("127.0.0.1", int(process.stdout.readline())))
+        stack.enter_context(wire)
+        wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        took: list[float] = []
+        for _ in range(_ROUND_TRIPS):
+            start = time.perf_counter()
+            wire.sendall(b".")
+            wire.recv(1)
+            took.append(time.perf_counter() - start)
+    return statistics.median(took) * _MS
 
 
 async def _in_turns(

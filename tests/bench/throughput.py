@@ -3,7 +3,7 @@
 It decides what is compared with what. It refuses to know how events are sent.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from tests.bench.bare_client import bodies, our_client, send, upstream_history
 from tests.bench.figures import Figure, Goal, Measured, Outcome
@@ -80,52 +80,53 @@ async def against_upstream(site: Site) -> Mapping[str, Outcome]:
 
 async def flat_controller(site: Site) -> Mapping[str, Outcome]:
     """Measure our controller with a long and a short history in turns."""
-    long_history = site.size.long_history
+    history, burst = site.size.long_history, site.size.burst
     long: list[float] = []
     short: list[float] = []
-    async with our_controller(site.folder("flat-controller") / "ours") as ours:
-        site.tell(f"sending {long_history} events of history")
-        async with our_client(ours, long_history) as (client, config):
-            last = long_history
+    async with our_controller(site.fresh_folder()) as ours:
+        site.tell(f"sending {history} events of history")
+        async with our_client(ours, history) as (client, config):
+            last = history
             for number in range(site.size.rounds):
-                short.append(await _controller_alone(site, ours, SHORT_HISTORY))
-                events = bodies(config, last + 1, site.size.burst)
-                last += len(events)
-                long.append(len(events) / await send(client, events, last))
+                async with our_controller(site.fresh_folder()) as fresh:
+                    short.append(await _controller_alone(site, fresh, SHORT_HISTORY))
+                events = bodies(config, last + 1, burst)
+                last += burst
+                long.append(burst / await send(client, events, last))
                 site.tell(
-                    f"round {number + 1}: {long[-1]:.0f} events/s after {last - len(events)},"
-                    f" {short[-1]:.0f} after {SHORT_HISTORY}"
+                    f"round {number + 1} of {site.size.rounds}: {long[-1]:.0f} events/s after"
+                    f" {last - burst}, {short[-1]:.0f} after {SHORT_HISTORY}"
                 )
-    return {
-        FLAT_CONTROLLER.name: Measured(
-            ours=tuple(long), base=tuple(short), notes=(f"from {long_history} events on",)
-        )
-    }
+    return _flat(site, FLAT_CONTROLLER, long, short)
 
 
 async def flat_runner(site: Site) -> Mapping[str, Outcome]:
     """Measure runner and controller with a long and a short history in turns."""
-    long_history, burst = site.size.long_history, site.size.burst
+    history, burst = site.size.long_history, site.size.burst
     long: list[float] = []
     short: list[float] = []
-    directory = site.folder("flat-runner")
-    async with our_controller(directory / "ours") as ours:
-        (directory / "long").mkdir()
-        async with agent_run(ours, directory / "long") as run:
-            site.tell(f"printing {long_history} lines of history")
-            await run.print_lines(long_history)
-            for number in range(site.size.rounds):
-                short.append(await _through_runner(site, ours, SHORT_HISTORY))
-                long.append(burst / await run.print_lines(burst))
-                site.tell(
-                    f"round {number + 1}: {long[-1]:.0f} lines/s after {run.events - burst},"
-                    f" {short[-1]:.0f} after {SHORT_HISTORY}"
-                )
-    return {
-        FLAT_RUNNER.name: Measured(
-            ours=tuple(long), base=tuple(short), notes=(f"from {long_history} events on",)
-        )
-    }
+    async with (
+        our_controller(site.fresh_folder()) as ours,
+        agent_run(ours, site.fresh_folder()) as run,
+    ):
+        site.tell(f"printing {history} lines of history")
+        await run.print_lines(history)
+        for number in range(site.size.rounds):
+            async with our_controller(site.fresh_folder()) as fresh:
+                short.append(await _through_runner(site, fresh, SHORT_HISTORY))
+            long.append(burst / await run.print_lines(burst))
+            site.tell(
+                f"round {number + 1} of {site.size.rounds}: {long[-1]:.0f} lines/s after"
+                f" {run.events - burst}, {short[-1]:.0f} after {SHORT_HISTORY}"
+            )
+    return _flat(site, FLAT_RUNNER, long, short)
+
+
+def _flat(
+    site: Site, figure: Figure, long: Sequence[float], short: Sequence[float]
+) -> Mapping[str, Outcome]:
+    notes = (f"from {site.size.long_history} events on",)
+    return {figure.name: Measured(ours=tuple(long), base=tuple(short), notes=notes)}
 
 
 async def _through_runner(site: Site, ours: OurController, history: int) -> float:
