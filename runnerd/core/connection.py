@@ -152,7 +152,8 @@ def _history_conflict(runner: Runner, welcome: Welcome) -> ErrorCode | None:
     cursor = welcome.acked_source_seq
     if cursor is None:
         return None
-    if cursor >= runner.durable.next_source_seq:
+    # What this process has only produced, nobody can have committed.
+    if cursor > runner.live.frozen_through:
         return ErrorCode.RUNNER_ROLLBACK_DETECTED
     if cursor < runner.durable.acked_source_seq:
         return ErrorCode.CONTROLLER_ROLLBACK_DETECTED

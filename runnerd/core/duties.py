@@ -71,12 +71,20 @@ def _finish(runner: Runner, now: Now) -> Step | None:
     if ending.is_complete(runner):
         fence = runner.durable.terminal_delivery
         if fence is not None and present.code is None:
-            runner = advance(runner, lifecycle=Lifecycle(fence.lifecycle), terminal_delivery=None)
+            runner = advance(runner, lifecycle=_last_lifecycle(runner), terminal_delivery=None)
         return _exit(runner, Exit(present.code))
     if now.mono_ms >= present.deadline_mono_ms:
         code = present.code_at_deadline
         return _exit(advance(runner, recoverable_failure=code.value), Exit(code))
     return None
+
+
+def _last_lifecycle(runner: Runner) -> Lifecycle:
+    fence, present = runner.durable.terminal_delivery, runner.durable.lifecycle
+    # Revoked is final: a suspended state would be resumed.
+    if fence is None or present is Lifecycle.REVOKED:
+        return present
+    return Lifecycle(fence.lifecycle)
 
 
 def _exit(runner: Runner, action: Exit) -> Step:

@@ -57,13 +57,16 @@ def on_lease_renewed(
     """Take over a later expiry that was asked for.
 
     Returns:
-        The lease with the new deadline. Or CloseConnection ``lease_renewal_unsolicited``:
+        The lease with the new deadline; nothing for the same answer once more, which the
+        controller owes to a repeated request. Or CloseConnection ``lease_renewal_unsolicited``:
         no renewal is outstanding, or the answer is to another one, changes the epoch or
         moves the expiry back.
 
     Source: prp-wire 10.
     """
     lease = runner.live.lease
+    if lease is not None and renewed == lease.answer:
+        return Transition(runner)
     if (
         lease is None
         or lease.renewal is None
@@ -80,6 +83,7 @@ def on_lease_renewed(
         deadline_mono_ms=MonoMs(now.mono_ms + remaining_ms),
         renew_at_mono_ms=MonoMs(now.mono_ms + max(remaining_ms, 0) // 2),
         renewal=None,
+        answer=renewed,
     )
     return Transition(with_live(runner, lease=extended))
 

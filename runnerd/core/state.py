@@ -11,7 +11,7 @@ import msgspec
 from protocol.base.clock import MonoMs, Now
 from protocol.base.revision import Revision
 from protocol.commands import CommandResult
-from protocol.envelope import Binding
+from protocol.envelope import Binding, LeaseRenewed
 from protocol.errors import ErrorCode
 from protocol.events import Priority
 from protocol.ids import CommandId, ControllerSeq, Generation, Identity, LeaseId, SourceSeq
@@ -163,6 +163,8 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     can_renew: bool
     renew_at_mono_ms: MonoMs
     renewal: Renewal | None = None
+    answer: LeaseRenewed | None = None
+    """What extended it last: a request that was repeated is answered twice."""
 
 
 class Connection(msgspec.Struct, frozen=True, kw_only=True):

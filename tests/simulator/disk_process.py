@@ -96,6 +96,12 @@ class DiskProcess:
         """What is still open, for checks on leaked descriptors."""
         return [handle.subject for handle in self._open.values()]
 
+    def kill(self) -> None:
+        """End the process between two calls; every later call of it raises `Died`."""
+        if not self._is_dead:
+            self._is_dead = True
+            self.disk.opened.subtract(handle.number for handle in self._open.values())
+
     def effective_uid(self) -> int:
         return self.disk.uid
 
@@ -249,8 +255,7 @@ class DiskProcess:
         return result
 
     def _die(self) -> None:
-        self._is_dead = True
-        self.disk.opened.subtract(handle.number for handle in self._open.values())
+        self.kill()
         raise Died
 
     def _handle(self, descriptor: int) -> _Open:

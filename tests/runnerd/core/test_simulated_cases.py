@@ -1,0 +1,65 @@
+"""Cases that simulated histories found, each as a short hand-written one."""
+
+from protocol.envelope import LeaseRenewed, Revoke
+from protocol.errors import ErrorCode
+from protocol.ids import RevocationEpoch
+from runnerd.core.actions import Exit, SendEvent
+from runnerd.core.inputs import ConnectionLost, TimePassed
+from runnerd.core.state import Lifecycle
+from tests.runnerd.core.world import LEASE_MS, World, restarted
+
+
+def test_second_answer_to_a_repeated_renewal_changes_nothing() -> None:
+    world = World()
+    world.connect()
+    lease = world.runner.live.lease
+    assert lease is not None
+    world.later(LEASE_MS // 2, TimePassed())
+    world.later(5_000, TimePassed())
+    answer = LeaseRenewed(
+        previous_expires_at_unix_ms=lease.expires_at_unix_ms,
+        connection_lease_expires_at_unix_ms=world.now.unix_ms + LEASE_MS,
+        connection_lease_revocation_epoch=RevocationEpoch(0),
+    )
+    world.control(answer)
+    extended = world.runner.live.lease
+
+    actions = world.control(answer)
+
+    assert actions == []
+    assert world.runner.live.lease == extended
+
+
+def test_put_back_state_is_noticed_when_the_cursor_covers_only_its_own_new_event() -> None:
+    """A restart adds an event; its number was taken by one that the old state has lost."""
+    world = World()
+    world.connect()
+    world.prepare()
+    older = world.stored
+    world.deliver("session.close")
+    world.ack()
+    committed = world.durable.acked_source_seq
+    world.stored = older
+    again = restarted(world)
+    assert again.durable.next_source_seq - 1 == committed
+
+    actions = again.connect(acked=committed)
+
+    assert [a for a in actions if isinstance(a, SendEvent)] == []
+    assert again.exits() == [Exit(ErrorCode.RUNNER_ROLLBACK_DETECTED)]
+
+
+def test_revoked_stays_revoked_when_an_earlier_shutdown_is_delivered_at_last() -> None:
+    world = World()
+    world.connect()
+    world.prepare()
+    world.deliver("runner.shutdown")
+    world.control(Revoke(RevocationEpoch(1)))
+    world.feed(ConnectionLost(world.binding.connection_id, ErrorCode.CONNECTION_LOST))
+    again = restarted(world)
+
+    again.connect()
+    again.ack()
+
+    assert again.exits() == [Exit(None)]
+    assert again.durable.lifecycle is Lifecycle.REVOKED

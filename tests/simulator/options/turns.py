@@ -1,0 +1,38 @@
+"""Runs and turns: what a sensible controller asks for, and what it asks for out of place."""
+
+from typing import Final
+
+from tests.simulator.option import Command, Option
+from tests.simulator.short.ops import PREPARE
+from tests.simulator.short.world import World
+
+
+def _weight_prepare(world: World) -> int:
+    return 12 if not _settled(world, "run.prepare") else 1
+
+
+def _weight_open(world: World) -> int:
+    return 12 if _settled(world, "run.prepare") and not _settled(world, "session.open") else 1
+
+
+def _weight_turn(world: World) -> int:
+    return 12 if _settled(world, "session.open") else 1
+
+
+def _settled(world: World, command_type: str) -> bool:
+    return any(result.command_type == command_type for result in world.peer.settled.values())
+
+
+SHORT: Final = Option[World](
+    "turns",
+    families=("cancel", "interrupt"),
+    commands=(
+        Command("session.snapshot", lambda _: 1),
+        Command("run.prepare", _weight_prepare, lambda _: PREPARE),
+        Command("session.open", _weight_open),
+        Command("turn.start", _weight_turn),
+        Command("session.close", lambda _: 1),
+        Command("turn.interrupt", lambda _: 3, family="interrupt"),
+        Command("run.cancel", lambda _: 2, family="cancel"),
+    ),
+)

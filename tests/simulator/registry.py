@@ -1,0 +1,33 @@
+"""Every option of both stacks, in the order in which their families are drawn.
+
+It decides what exists. It refuses to know what it does: append a line for a new feature.
+"""
+
+from tests.simulator.option import Option
+from tests.simulator.options import (
+    clock,
+    connection,
+    endings,
+    lies,
+    pressure,
+    programs,
+    rollback,
+    storage,
+    turns,
+)
+from tests.simulator.short.world import World as ShortWorld
+
+
+def short_options() -> tuple[Option[ShortWorld], ...]:
+    """Return what the short stack is made of."""
+    return (
+        turns.SHORT,
+        storage.SHORT,
+        connection.SHORT,
+        clock.SHORT,
+        endings.SHORT,
+        lies.SHORT,
+        programs.SHORT,
+        pressure.SHORT,
+        rollback.SHORT,
+    )

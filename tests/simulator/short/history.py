@@ -1,0 +1,103 @@
+"""One short history: storm, heal, quiet, audit (faults.md 5.8).
+
+It decides which step follows and when a history is over. It refuses to know what any step
+does and whether it was right.
+"""
+
+from collections.abc import Collection
+from typing import Final
+
+from tests.simulator.disk import Mode
+from tests.simulator.draws import Draws, Recording
+from tests.simulator.option import Op
+from tests.simulator.profile import draw_profile
+from tests.simulator.registry import short_options
+from tests.simulator.short.calm import calm_down
+from tests.simulator.short.ops import OPS
+from tests.simulator.short.orders import perform
+from tests.simulator.short.starts import STARTS, put_in_place
+from tests.simulator.short.told import note
+from tests.simulator.short.world import World, settings_of
+from tests.simulator.verdict import Outcome, Violation
+
+STEPS_MAX: Final = 60
+
+
+def run_short(
+    seed: int,
+    recording: Recording | None = None,
+    disabled: Collection[str] = (),
+    steps_max: int = STEPS_MAX,
+) -> Outcome:
+    """Run one history and return how it went; nothing is raised but faults of the simulator.
+
+    Args:
+        recording: draws of an earlier history to be repeated; the seed is then only a name.
+    """
+    draws = Draws(seed, recording)
+    options = short_options()
+    families = [family for option in options for family in option.families]
+    profile = draw_profile(draws, families, disabled)
+    stream = draws.stream("profile")
+    mode = stream.pick("disk mode", (Mode.STRICT, Mode.EXT4_LIKE))
+    steps = min(steps_max, stream.between("steps", 6, STEPS_MAX))
+    profile.facts.update({"disk_mode": mode.value, "steps": steps})
+    world = World(draws, profile, settings_of(16 * 2**20, 2**20), mode, note, perform)
+    for option in options:
+        if option.begin is not None:
+            option.begin(world)
+    outcome = Outcome("short", draws, str(profile), trace=world.trace, seen=world.seen)
+    present = [op for option in options for op in option.ops if profile.has(op.family or "")]
+    world.grammar = tuple(
+        command
+        for option in options
+        for command in option.commands
+        if command.family is None or profile.has(command.family)
+    )
+    try:
+        put_in_place(world, stream.pick("start", STARTS))
+        profile.facts["start"] = world.start_name
+        outcome.profile = str(profile)
+        _storm(world, (*OPS, *present), steps, outcome)
+        calm_down(world)
+        for option in options:
+            if option.audit is not None:
+                option.audit(world)
+    except Violation as violation:
+        outcome.violation = violation
+    except Exception as error:  # noqa: BLE001 - a traceback is never an outcome (I18)
+        outcome.violation = traceback_violation(error)
+    outcome.steps = steps
+    outcome.virtual_ms = world.elapsed_ms
+    return outcome
+
+
+def _storm(world: World, ops: tuple[Op[World], ...], steps: int, outcome: Outcome) -> None:
+    choose = world.draws.stream("schedule").choose
+    for number in range(steps):
+        outcome.step = number + 1
+        weights = [op.weight(world) for op in ops]
+        total = sum(weights)
+        if total == 0:
+            return
+        drawn = choose("step", total)
+        for op, weight in zip(ops, weights, strict=True):
+            drawn -= weight
+            if drawn < 0:
+                world.trace.append(op.name)
+                op.act(world)
+                break
+
+
+def traceback_violation(error: Exception) -> Violation:
+    """Return what a fault of the product means: a traceback is never an outcome (I18)."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    where = "?"
+    if trace is not None:
+        code = trace.tb_frame.f_code
+        where = f"{code.co_filename.rpartition('/')[2]}:{trace.tb_lineno}"
+    violation = Violation("I18", f"{type(error).__name__} at {where}: {error}")
+    violation.__cause__ = error
+    return violation

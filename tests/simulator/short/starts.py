@@ -1,0 +1,141 @@
+"""Where short histories begin: nothing, or a state that calm production code has written.
+
+It decides which beginnings there are. It refuses to write a state by hand.
+"""
+
+import copy
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from tests.simulator.disk import ROOT, Directory, File, Mode
+from tests.simulator.draws import Draws
+from tests.simulator.image import DIRECTORY, NAME
+from tests.simulator.oracle import Oracle
+from tests.simulator.profile import Profile
+from tests.simulator.short import ops
+from tests.simulator.short.calm import calm_step
+from tests.simulator.short.orders import perform
+from tests.simulator.short.peer import Peer
+from tests.simulator.short.program import Program
+from tests.simulator.short.told import note
+from tests.simulator.short.world import World, settings_of
+from tests.simulator.verdict import Violation
+
+JOURNAL_COMMANDS: Final = 127
+
+
+@dataclass(frozen=True)
+class Start:
+    """A state file, and what the world around it remembers."""
+
+    data: bytes
+    oracle: Oracle
+    peer: Peer
+    program: Program | None
+
+
+def put_in_place(world: World, name: str) -> None:
+    """Let the history begin where the start of this name leaves off, with no process."""
+    world.start_name = name
+    start = _start(name)
+    if start is None:
+        return
+    disk = world.machine.disk
+    directory = Directory(0o700, disk.uid)
+    entries = {DIRECTORY: disk.add(directory)}
+    disk.directory(ROOT).entries.update(entries)
+    disk.directory(ROOT).stable.update(entries)
+    number = disk.add(File(0o600, disk.uid, bytearray(start.data), start.data))
+    directory.entries[NAME] = directory.stable[NAME] = number
+    known, made = world.oracle, start.oracle
+    known.accepted, known.types = dict(made.accepted), dict(made.types)
+    known.results, known.marks = dict(made.results), dict(made.marks)
+    known.image, known.ack_allowed = made.image, made.ack_allowed
+    known.command_allowed = made.command_allowed
+    peer = start.peer
+    world.peer.commands, world.peer.settled = list(peer.commands), dict(peer.settled)
+    world.peer.delivered = set(peer.delivered)
+    world.peer.cursor = peer.cursor
+    world.program = copy.copy(start.program)
+
+
+@functools.cache
+def _start(name: str) -> Start | None:
+    script = _SCRIPTS[name]
+    if script is None:
+        return None
+    profile = Profile({})
+    settings = settings_of(16 * 2**20, 2**20)
+    world = World(Draws(0, {}), profile, settings, Mode.STRICT, note, perform)
+    script(world)
+    world.crash()
+    number = world.machine.disk.directory(ROOT).entries[DIRECTORY]
+    file = world.machine.disk.inodes[world.machine.disk.directory(number).entries[NAME]]
+    assert isinstance(file, File)
+    return Start(bytes(file.data), world.oracle, world.peer, world.program)
+
+
+def _step_without_peer(world: World) -> None:
+    """Let the runner alone go on: its write, or what waits for it."""
+    if world.write is not None:
+        world.finish_write()
+    elif world.inbox:
+        world.turn(len(world.inbox))
+    elif world.program is not None and not world.program.answered_start:
+        ops.answer_order(world)
+
+
+def _settle(world: World) -> None:
+    while calm_step(world):
+        continue
+
+
+def _command(world: World, command_type: str, payload: bytes = b"{}") -> None:
+    world.peer.queue(command_type, payload)
+    ops.give_command(world)
+
+
+def _connected(world: World) -> None:
+    world.start_process()
+    _settle(world)
+    if not ops.link_is_open(world):
+        raise Violation("I20", "a calm start does not connect")
+
+
+def _ready(world: World) -> None:
+    _connected(world)
+    for command_type, payload in (("run.prepare", ops.PREPARE), ("session.open", b"{}")):
+        _command(world, command_type, payload)
+        _settle(world)
+
+
+def _in_turn(world: World) -> None:
+    """A live turn with lines that nobody acknowledged."""
+    _ready(world)
+    _command(world, "turn.start")
+    while world.program is None or not world.program.released:
+        _step_without_peer(world)
+    for _ in range(2):
+        ops.answer_order(world)
+        _step_without_peer(world)
+        _step_without_peer(world)
+
+
+def _long_journal(world: World) -> None:
+    """As many answered commands as the journal holds, but one."""
+    _ready(world)
+    while len(world.peer.commands) < JOURNAL_COMMANDS:
+        _command(world, "session.snapshot")
+        _settle(world)
+
+
+_SCRIPTS: Final[dict[str, Callable[[World], None] | None]] = {
+    "nothing": None,
+    "ready": _ready,
+    "in turn": _in_turn,
+    "long journal": _long_journal,
+}
+STARTS: Final = ("ready", "ready", "in turn", "in turn", "nothing", "long journal")
+"""As often as each is worth: a long journal costs most."""

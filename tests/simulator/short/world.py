@@ -1,0 +1,391 @@
+"""One runner on one disk: the production machine, driver and state file, step by step.
+
+It decides how inputs, writes and orders follow each other, as the daemon's loop does. It
+refuses to choose what happens next (the history) and to judge it (the oracle).
+"""
+
+from collections.abc import Callable
+from typing import Final, Never
+
+from protocol.base.atomic_file import WriteFailed as ReplaceFailed
+from protocol.base.driver import Write
+from protocol.codec import event_envelope
+from protocol.errors import EXIT_STATUSES, ExitStatus, PrpError, exit_status
+from protocol.ids import Generation, Identity
+from runnerd.core.actions import Action, Exit
+from runnerd.core.inputs import Input, OrphanSettled, Started, TimePassed
+from runnerd.core.recovery import start
+from runnerd.core.state import Boot, Durable, Runner, Settings
+from runnerd.core.state_codec import encode
+from runnerd.core.step import next_deadline, step
+from runnerd.driving import RunnerDriver, end_write
+from runnerd.io.state_file import StateFile
+from tests.simulator import invariants
+from tests.simulator.disk import Mode
+from tests.simulator.disk_process import Call, Died, DiskProcess, Fault
+from tests.simulator.draws import Draws
+from tests.simulator.image import PATH, Image, Observer
+from tests.simulator.machine import BOOT_MS, EPOCH_MS, Machine
+from tests.simulator.option import Command
+from tests.simulator.oracle import Oracle
+from tests.simulator.profile import Profile
+from tests.simulator.short.peer import Peer
+from tests.simulator.short.program import Program
+from tests.simulator.verdict import Violation
+
+IDENTITY: Final = Identity(
+    runner_instance_id="runner_1",
+    environment_lease_id="envlease_1",
+    run_id="run_1",
+    normalized_session_id="session_1",
+    turn_id="turn_1",
+    item_id="item_1",
+)
+ENVELOPE_BYTES: Final = sum(len(part) for part in event_envelope(2, IDENTITY))
+RECONNECT_DELAY_MS: Final = 250
+LEAST_PAUSE_MS: Final = RECONNECT_DELAY_MS * 74 // 100
+TERMINAL_TYPES: Final = ("runner.suspend", "runner.shutdown")
+OVER: Final = ("stopped", "revoked")
+ENDS: Final = frozenset(code.value for code in EXIT_STATUSES)
+
+
+def settings_of(outbox_bytes_max: int, reserve_bytes: int) -> Settings:
+    """Return what the command line would fix."""
+    return Settings(
+        identity=IDENTITY,
+        runner_version="1.0.0",
+        runner_digest="sha256:" + "0" * 64,
+        max_outbox_bytes=outbox_bytes_max,
+        p0_reserve_bytes=reserve_bytes,
+        max_frame_bytes=2**20,
+        reconnect_delay_ms=RECONNECT_DELAY_MS,
+        reconnect_grace_ms=60_000,
+        max_runtime_ms=0,
+        bootstrap_deadline_ms=60_000,
+    )
+
+
+class SilentLog:
+    """A log that nobody reads."""
+
+    def heard(self, stimulus: Input) -> None:
+        return
+
+    def ordered(self, action: Action) -> None:
+        return
+
+    def noted(self, fact: str, **values: object) -> None:
+        return
+
+
+LOG: Final = SilentLog()
+
+
+class World:
+    """The runner, and what surrounds it."""
+
+    def __init__(
+        self,
+        draws: Draws,
+        profile: Profile,
+        settings: Settings,
+        mode: Mode,
+        note: Callable[["World", Input], None],
+        perform: Callable[["World", Action], None],
+    ) -> None:
+        """Begin with an empty disk and no process.
+
+        Args:
+            note: is told what the runner is about to be fed.
+            perform: carries out what the runner orders.
+        """
+        self.draws = draws
+        self.profile = profile
+        self._note = note
+        self._perform = perform
+        self.machine = Machine(mode, draws.seed)
+        self.observer = Observer(self.machine.disk)
+        self.use_settings(settings)
+        self.peer = Peer(IDENTITY)
+        self.program: Program | None = None
+        self.inbox: list[Input] = []
+        self.trace: list[object] = []
+        self.seen: set[str] = set()
+        self.start_name = ""
+        self.grammar: tuple[Command[World], ...] = ()
+        self.driver: RunnerDriver | None = None
+        self.write: Write[Runner, Never] | None = None
+        self.exit: Exit | None = None
+        """How the last process ended by itself; None while one runs or after a crash."""
+        self.attempted: Durable | None = None
+        """What the last write tried to make durable, if a start may find it."""
+        self.must_close: str | None = None
+        """The invariant that is broken unless the runner closes the connection in this turn."""
+        self.must_refuse: str | None = None
+        """The contradiction of two histories that the runner was told of on this connection."""
+        self.rolled_back = False
+        self.kept: dict[str, object] = {}
+        """What options remember between their steps."""
+        self.loaded_next = 1
+        """The first number that this process gives to an event."""
+        self.acked_now = 0
+        """What this process was told with authority, or has found stored."""
+        self.armed: tuple[int, Fault] | None = None
+        """A fault for the n-th disk call from now."""
+        self.was_struck = False
+        """True once a disk fault met this process."""
+        self.faults_are_on = True
+        self.authority_ends: tuple[int, int] = (0, 0)
+        """Suspend-aware and wall clock at which control data must not be applied any more."""
+        self.renewal_observed: int | None = None
+        self.failed_at_boot_ms: int | None = None
+        """When the runner was last told that a connection or an attempt ended."""
+        self.stops = 0
+        self.line_length = 0
+        self._fs: DiskProcess | None = None
+        self._store: StateFile | None = None
+        self._surviving: list[Image | None] | None = None
+
+    def use_settings(self, settings: Settings) -> None:
+        """Fix what the command line fixes, before the first process."""
+        self.settings = settings
+        self.oracle = Oracle(ENVELOPE_BYTES, settings.max_outbox_bytes, settings.p0_reserve_bytes)
+
+    # --- what can be asked --------------------------------------------------------------------
+
+    @property
+    def elapsed_ms(self) -> int:
+        """Virtual time since the beginning."""
+        return self.machine.boot_ms - BOOT_MS
+
+    @property
+    def peer_now_ms(self) -> int:
+        """The controller's wall clock."""
+        return EPOCH_MS + self.elapsed_ms
+
+    @property
+    def is_running(self) -> bool:
+        """True while a process runs."""
+        return self.driver is not None
+
+    @property
+    def is_over(self) -> bool:
+        """True once no start would do anything any more, or a person must look first."""
+        image, ended = self.oracle.image, self.exit
+        if ended is None or self.is_running:
+            return False
+        if ended.code is not None:
+            return exit_status(ended.code) is ExitStatus.PROTOCOL
+        return image is not None and image.lifecycle in OVER and not image.outbox
+
+    def has_authority(self) -> bool:
+        """Tell whether control data may be applied now, by the world's own reckoning."""
+        now = self.machine.now()
+        boot_end, wall_end = self.authority_ends
+        is_current = self.peer.link is not None and self.peer.link.is_current
+        return is_current and now.mono_ms < boot_end and now.unix_ms < wall_end
+
+    def surviving(self) -> list[Image | None]:
+        """Return every state that a power loss now could leave."""
+        if self._surviving is None:
+            self._surviving = self.observer.surviving()
+        return self._surviving
+
+    def scaled(self, family: str, weight: int) -> int:
+        """Return a weight that is threefold in a storm."""
+        return weight * (2 * self.profile.level(family) - 1)
+
+    def line_text(self, number: int) -> str:
+        """Return the text of an output line, which nobody may change."""
+        return f"line {number} ".ljust(self.line_length, "x")
+
+    # --- the process ------------------------------------------------------------------------
+
+    def start_process(self) -> None:
+        """Start a process on whatever the disk holds."""
+        self._fs = DiskProcess(self.machine.disk, self._strike, self.draws.stream("disk"))
+        lock = self.machine.lock_of(self._fs)
+        self._store = StateFile(self._fs, self.machine, PATH, self.settings, lock)
+        self.exit = self._surviving = self.failed_at_boot_ms = None
+        self.stops = 0
+        self.was_struck = False
+        try:
+            durable = self._store.open()
+        except Died:
+            self.trace.append("died at start")
+            self._forget_process()
+            return
+        except PrpError as error:
+            self.trace.append(("start refused", error.code.value))
+            self._judge_refused_start(error)
+            self._close_store()
+            return
+        finally:
+            self._note_disk()
+        image = self.observer.newest()
+        self._judge_found(image, durable)
+        self.acked_now = image.acked_source_seq if image else 0
+        self.loaded_next = image.next_source_seq if image else 1
+        boot = Boot(
+            state_id=self.machine.token_bytes(16).hex(),
+            jitter_seed=int.from_bytes(self.machine.token_bytes(4)),
+            now=self.machine.now(),
+        )
+        self.driver = RunnerDriver(start(self.settings, durable, boot), step)
+        self.trace.append(("start", image.next_source_seq if image else None))
+        self.driver.feed(Started(self._settle_orphan(image)), self.machine.now())
+        self.settle()
+
+    def crash(self) -> None:
+        """End the process between two of its steps."""
+        self.trace.append("crash")
+        self._forget_process()
+
+    def lose_power(self) -> None:
+        """End every process of the machine, and keep of the disk what was synchronised."""
+        self.trace.append("power loss")
+        self._forget_process()
+        self.program = None
+        self.machine.disk.lose_power(self.draws.stream("disk"))
+
+    def end_process(self, order: Exit) -> None:
+        """End the process as it ordered; its harness ends with it."""
+        self.exit = order
+        self.program = None
+        self._close_store()
+
+    def _close_store(self) -> None:
+        assert self._store is not None
+        try:
+            self._store.close()
+        except Died:
+            self.trace.append("died at the end")
+        self._forget_process()
+
+    def _forget_process(self) -> None:
+        self.driver = self.write = None
+        self.inbox.clear()
+        self.peer.dial = self.peer.link = None
+        self.must_close = self.must_refuse = self._surviving = None
+        if self._fs is not None:
+            self._fs.kill()
+            self.machine.process_ended(self._fs)
+            self._fs = None
+
+    def _settle_orphan(self, image: Image | None) -> OrphanSettled | None:
+        if image is None or image.turn is None:
+            return None
+        program, self.program = self.program, None
+        self.seen.add("interrupted turn")
+        generation = Generation(image.turn.generation)
+        if program is None or not program.is_alive:
+            return OrphanSettled(generation, "gone")
+        may_survive = self.faults_are_on and self.profile.has("survivor")
+        if may_survive and self.draws.stream("program").chance("orphan survives", 25):
+            return OrphanSettled(generation, "survived")
+        return OrphanSettled(generation, "ended")
+
+    def _judge_found(self, image: Image | None, durable: Durable | None) -> None:
+        allowed = [self.oracle.image]
+        # A content that was being written is known by its bytes.
+        if self.attempted is not None and durable is not None:
+            allowed += [image] if encode(self.attempted) == encode(durable) else []
+        invariants.I8(image, allowed)
+        self.attempted = None
+        if image is not None:
+            self.oracle.found(image)
+
+    def _judge_refused_start(self, error: PrpError) -> None:
+        invariants.I18(error.code.value, ENDS)
+        if not self.was_struck and not self.machine.disk.is_read_only:
+            raise Violation("I8", f"a start was refused: {error}")
+
+    # --- the loop -----------------------------------------------------------------------------
+
+    def turn(self, count: int) -> None:
+        """Feed some of what waits, then time, then let out what may leave."""
+        assert self.driver is not None
+        for _ in range(count):
+            stimulus = self.inbox.pop(0)
+            self.trace.append(stimulus)
+            self._note(self, stimulus)
+            self.driver.feed(stimulus, self.machine.now())
+        deadline, now = next_deadline(self.driver.staged), self.machine.now()
+        if deadline is not None and now.mono_ms >= deadline:
+            self.trace.append("time passed")
+            self.driver.feed(TimePassed(), now)
+        self.settle()
+        if self.must_close is not None:
+            number, self.must_close = self.must_close, None
+            if self.peer.link is not None and self.peer.link.is_open:
+                raise Violation(number, "a lie was taken: the connection stays open")
+
+    def settle(self) -> None:
+        """Begin the write that is waited for, and perform what may leave."""
+        driver = self.driver
+        assert driver is not None
+        if self.write is None:
+            self.write = driver.next_write()
+        while (action := driver.next_action()) is not None:
+            self.trace.append(action)
+            self._perform(self, action)
+            if self.driver is None:
+                return
+
+    def finish_write(self) -> None:
+        """Let the write in flight reach the disk, or fail, or kill the process."""
+        write, driver = self.write, self.driver
+        assert write is not None
+        assert driver is not None
+        assert self._store is not None
+        self.write = self._surviving = None
+        self.attempted = write.state.durable
+        failure: ReplaceFailed | None = None
+        try:
+            self._store.replace(write.state.durable)
+        except ReplaceFailed as error:
+            failure = error
+        except Died:
+            self.trace.append("died in a write")
+            self.seen.add("died in a write")
+            self._forget_process()
+            return
+        finally:
+            self._note_disk()
+        self.trace.append(("wrote", write.revision, failure))
+        self._judge_write(failure)
+        end_write(driver, LOG, failure, self.machine.now())
+        self.settle()
+
+    def _judge_write(self, failure: ReplaceFailed | None) -> None:
+        if failure is not None and failure.renamed:
+            self.seen.add("write undecided")
+            return
+        self.attempted = None
+        if failure is not None:
+            self.seen.add("write failed")
+            return
+        image = self.observer.newest()
+        if image is None:
+            raise Violation("I8", "a write that succeeded left no whole state")
+        self.oracle.published(image)
+
+    # --- the disk ---------------------------------------------------------------------------------
+
+    def _strike(self, call: Call) -> Fault | None:
+        if self.armed is None:
+            return None
+        countdown, fault = self.armed
+        if countdown > 1:
+            self.armed = (countdown - 1, fault)
+            return None
+        self.armed = None
+        self.was_struck = True
+        self.trace.append(("disk", call.name, fault))
+        self.seen.add(f"fault at {call.name}")
+        return fault
+
+    def _note_disk(self) -> None:
+        if self.machine.disk.violations:
+            number, _, words = self.machine.disk.violations[0].partition(" ")
+            raise Violation(number, words)
