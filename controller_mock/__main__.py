@@ -5,12 +5,13 @@ a remedy, and a documented status. It refuses to know what the commands do.
 """
 
 import argparse
+import asyncio
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import anyio
 import msgspec
@@ -28,6 +29,9 @@ from controller_mock.io.runner_process import THIS_RUNNER
 from controller_mock.io.system import SystemClock
 from controller_mock.storage.sqlite import SqliteStore, open_store
 from protocol.errors import ErrorCode, ExitStatus, PrpError, exit_status
+from protocol.redaction import bounded_diagnostic
+
+OptionsT = TypeVar("OptionsT")
 
 _REMEDIES: Final = {
     ErrorCode.STATE_LOCKED: "another controller has this data; wait for it or give another --data",
@@ -101,7 +105,7 @@ def _run(options: argparse.Namespace) -> ExitStatus:
     )
     store = _open(options.data)
     try:
-        return anyio.run(run_program, chosen, store)
+        return anyio.run(_with_log, run_program, chosen, store)
     finally:
         store.close()
 
@@ -130,7 +134,7 @@ def _serve(options: argparse.Namespace) -> ExitStatus:
     )
     store = _open(options.data)
     try:
-        return anyio.run(serve, chosen, store)
+        return anyio.run(_with_log, serve, chosen, store)
     finally:
         store.close()
 
@@ -181,6 +185,24 @@ def _first_fault(group: BaseExceptionGroup[BaseException]) -> PrpError:
     raise group
 
 
+async def _with_log(
+    work: Callable[[OptionsT, SqliteStore], Awaitable[ExitStatus]],
+    options: OptionsT,
+    store: SqliteStore,
+) -> ExitStatus:
+    asyncio.get_running_loop().set_exception_handler(_log_fault)
+    return await work(options, store)
+
+
+def _log_fault(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log what no task could be told: one line, no traceback."""
+    fault = context.get("exception")
+    reason = context["message"] if fault is None else f"{context['message']}: {fault!r}"
+    structlog.get_logger().error(
+        "loop_fault", code=ErrorCode.INTERNAL_FAULT.value, reason=bounded_diagnostic(reason)
+    )
+
+
 def _configure_log(*, verbose: bool) -> None:
     level = logging.INFO if verbose else logging.ERROR
     structlog.configure(
@@ -192,8 +214,6 @@ def _configure_log(*, verbose: bool) -> None:
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
     )
-    # What the event loop has to say goes the same way, without a traceback.
-    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
 
 
 if __name__ == "__main__":

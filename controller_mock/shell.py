@@ -1,18 +1,16 @@
 """The controller's one loop: inputs in, one commit for all runs that need one, actions out.
 
-It decides when runs are fed, written and drained, and what follows from a store that fails.
-It refuses to take any decision of the protocol, and it never waits for the disk.
+It decides when runs are fed, drained and written. It refuses to take any decision of the
+protocol, and it never waits for the disk.
 
-    inbox ─▶ feed ─▶ drain ─▶ flush ─▶ begin commit ─▶ (writer thread) ─▶ committed ─▶ drain ...
+    inbox ─▶ feed ─▶ drain ─▶ flush ─▶ begin commit ─▶ (writer thread) ─▶ drain ─▶ ...
 """
 
 import asyncio
-import heapq
 import itertools
 from collections.abc import Callable
 
-import structlog
-
+from controller_mock.commits import Commits
 from controller_mock.core.actions import (
     Action,
     CloseConnection,
@@ -29,23 +27,21 @@ from controller_mock.core.inputs import (
     RequestHandle,
     TimePassed,
 )
-from controller_mock.core.state import Run, RunConfig, StoredRun, new_run, restore
+from controller_mock.core.state import RunConfig, new_run, restore
 from controller_mock.core.step import next_deadline
+from controller_mock.deadlines import Deadlines
 from controller_mock.io.peer import Peer
 from controller_mock.io.websocket import Connection
 from controller_mock.io.writer import Writer
 from controller_mock.reception import Reception
 from controller_mock.run_slot import Commit, RunSlot
-from controller_mock.storage.store import EventIdConflict, Store
+from controller_mock.storage.store import Store
 from protocol.base.clock import MonoMs, Now
 from protocol.base.ports import Clock, Entropy
 from protocol.envelope import Ack
 from protocol.errors import ErrorCode, PrpError
 from protocol.ids import CredentialId, RunId
-from protocol.limits import STORE_RETRY_MS, STORE_RETRY_MS_MAX
 from protocol.timestamps import rfc3339_ms
-
-log = structlog.get_logger()
 
 
 class Shell:
@@ -56,6 +52,7 @@ class Shell:
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._writer = Writer(self._loop)
+        self._commits = Commits(store, self._writer, self)
         self.reception = Reception(self._find_run, self.post, entropy)
         self._runs: dict[RunId, RunSlot] = {}
         self._credentials: dict[CredentialId, RunSlot] = {}
@@ -63,14 +60,13 @@ class Shell:
         self._inbox: list[tuple[RunSlot, Input]] = []
         self._touched: dict[RunSlot, None] = {}
         """Fed or committed since they were last drained."""
-        self._unwritten: dict[RunSlot, None] = {}
-        """Fed since they were last asked for a write."""
-        self._in_flight: list[Commit] = []
         self._unflushed: dict[Connection, None] = {}
-        self._deadlines: list[tuple[MonoMs, int, RunSlot]] = []
+        self._deadlines = Deadlines()
         self._timer: asyncio.TimerHandle | None = None
-        self._woken = asyncio.Event()
-        self._fault: Exception | None = None
+        self._timer_at: MonoMs | None = None
+        self._is_serving = False
+        self._turn_is_due = False
+        self._fault: asyncio.Future[None] = self._loop.create_future()
 
     # --- orders of the controller ---------------------------------------------------------------
 
@@ -116,7 +112,7 @@ class Shell:
     def post(self, slot: RunSlot, stimulus: Input) -> None:
         """Put an input into the inbox; the loop feeds it with all others that wait."""
         self._inbox.append((slot, stimulus))
-        self._woken.set()
+        self._wake()
 
     def drop_connections(self, slot: RunSlot) -> None:
         """Drop a run's connections, as a broken network would."""
@@ -125,12 +121,12 @@ class Shell:
 
     async def run(self) -> None:
         """Serve until cancelled. Raises only for a fault of ours."""
-        while True:
-            await self._woken.wait()
-            self._woken.clear()
-            if self._fault is not None:
-                raise self._fault
-            self._turn()
+        self._is_serving = True
+        self._wake()
+        try:
+            await self._fault
+        finally:
+            self._is_serving = False
 
     async def close(self) -> None:
         """Drop every connection, finish the commit in flight and end the writer thread."""
@@ -141,21 +137,40 @@ class Shell:
 
     # --- the loop -------------------------------------------------------------------------------
 
+    def _wake(self) -> None:
+        # After the sockets that are readable now, so that their inputs share one turn.
+        if not self._turn_is_due:
+            self._turn_is_due = True
+            self._loop.call_soon(self._turn)
+
     def _turn(self) -> None:
+        self._turn_is_due = False
+        self._guard(self._serve)
+
+    def _guard(self, work: Callable[[], None]) -> None:
+        if not self._is_serving:
+            return
+        try:
+            work()
+        except Exception as fault:  # noqa: BLE001 - the boundary of the loop; it ends `run`
+            self.commit_broke(fault)
+
+    def _serve(self) -> None:
         now = self._clock.now()
         inbox, self._inbox = self._inbox, []
         for slot, stimulus in inbox:
             self._feed(slot, stimulus, now)
-        self._feed_due(now)
+        for slot in self._deadlines.take_due(now.mono_ms):
+            self._feed(slot, TimePassed(), now)
         touched, self._touched = self._touched, {}
         for slot in touched:
             self._drain(slot, now)
-            self._note_deadline(slot)
+            self._deadlines.set(slot, next_deadline(slot.driver.staged))
         unflushed, self._unflushed = self._unflushed, {}
         for connection in unflushed:
             connection.flush()
         # Last: from here on the writer thread wants the interpreter, and peers have their answers.
-        self._begin_commit()
+        self._commits.begin()
         self._arm_timer(now)
 
     def _feed(self, slot: RunSlot, stimulus: Input, now: Now) -> None:
@@ -163,31 +178,23 @@ class Shell:
         if not slot.is_fenced:
             slot.driver.feed(stimulus, now)
             self._touched[slot] = None
-            self._unwritten[slot] = None
-
-    def _feed_due(self, now: Now) -> None:
-        while self._deadlines and self._deadlines[0][0] <= now.mono_ms:
-            deadline, _, slot = heapq.heappop(self._deadlines)
-            if slot.deadline == deadline:
-                slot.deadline = None
-                self._feed(slot, TimePassed(), now)
-
-    def _note_deadline(self, slot: RunSlot) -> None:
-        deadline = next_deadline(slot.driver.staged)
-        if deadline != slot.deadline:
-            slot.deadline = deadline
-            if deadline is not None:
-                heapq.heappush(self._deadlines, (deadline, next(self._requests), slot))
+            self._commits.want(slot)
 
     def _arm_timer(self, now: Now) -> None:
+        deadline = self._deadlines.earliest()
+        if deadline == self._timer_at:
+            return
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
-        while self._deadlines and self._deadlines[0][2].deadline != self._deadlines[0][0]:
-            heapq.heappop(self._deadlines)
-        if self._deadlines:
-            wait_ms = max(1, self._deadlines[0][0] - now.mono_ms)
-            self._timer = self._loop.call_later(wait_ms / 1000, self._woken.set)
+        self._timer_at = deadline
+        self._timer = None
+        if deadline is not None:
+            wait_ms = max(1, deadline - now.mono_ms)
+            self._timer = self._loop.call_later(wait_ms / 1000, self._deadline_came)
+
+    def _deadline_came(self) -> None:
+        self._timer_at = None
+        self._wake()
 
     # --- actions --------------------------------------------------------------------------------
 
@@ -240,63 +247,53 @@ class Shell:
                 self.reception.close(peer, action.code)
         self._unflushed[peer.connection] = None
 
-    # --- commits --------------------------------------------------------------------------------
+    # --- CommitListener -------------------------------------------------------------------------
 
-    def _begin_commit(self) -> None:
-        if self._in_flight:
-            return
-        unwritten, self._unwritten = self._unwritten, {}
-        for slot in unwritten:
-            if not slot.is_fenced and (write := slot.driver.next_write()) is not None:
-                self._in_flight.append(Commit(slot, write))
-        if self._in_flight:
-            self.reception.commit_started()
-            self._submit()
+    def commit_started(self) -> None:
+        """Read only so much more, lest a busy loop starve the writer."""
+        self.reception.commit_started()
 
-    def _submit(self) -> None:
-        batches = [(commit.slot.run_id, commit.write.writes) for commit in self._in_flight]
-        self._writer.submit(lambda: self._store.commit(batches), self._commit_ended)
-
-    def _commit_ended(self, outcome: Exception | None) -> None:
-        self._woken.set()
-        if isinstance(outcome, EventIdConflict):
-            # The transaction left nothing behind; the other runs' shares are tried without it.
-            for commit in self._in_flight:
-                if commit.slot.run_id == outcome.run_id:
-                    commit.slot.conflict = outcome.source_seq
-                    self._fence(commit.slot, outcome.code)
-            self._in_flight = [commit for commit in self._in_flight if not commit.slot.is_fenced]
-            if self._in_flight:
-                self._submit()
-                return
-        commits, self._in_flight = self._in_flight, []
+    def commit_ended(self, written: list[Commit]) -> None:
+        """Drain what waited, then read and commit on."""
         self.reception.commit_ended()
-        if outcome is None:
-            for commit in commits:
-                self._wrote(commit)
-        elif isinstance(outcome, PrpError):
-            for commit in commits:
-                self._fence(commit.slot, outcome.code)
-        else:
-            self._fault = outcome
+        self._guard(lambda: self._note_written(written))
+        self._turn()
 
-    def _wrote(self, commit: Commit) -> None:
-        slot = commit.slot
-        slot.driver.wrote()
-        slot.failures = 0
-        if any(isinstance(change, PutCredential) for change in commit.write.writes):
-            self._index_credentials(slot)
-        slot.published()
-        self._touched[slot] = None
-        self._unwritten[slot] = None
+    def _note_written(self, written: list[Commit]) -> None:
+        for commit in written:
+            if any(isinstance(change, PutCredential) for change in commit.write.writes):
+                self._index_credentials(commit.slot)
+            commit.slot.published()
+            self._touched[commit.slot] = None
+
+    def run_fenced(self, slot: RunSlot, code: ErrorCode) -> None:
+        """Drop the run's connections; nothing that is staged may leave."""
+        peers, slot.peers = slot.peers, {}
+        for peer in peers.values():
+            self.reception.close(peer, code)
+
+    def run_reloaded(self, slot: RunSlot) -> None:
+        """Serve the run again."""
+        self._index_credentials(slot)
+        if slot.conflict is not None:
+            self.post(slot, IntegrityConflictFound(slot.conflict))
+            slot.conflict = None
+        self._deadlines.set(slot, next_deadline(slot.driver.staged))
+        self._wake()
+
+    def commit_broke(self, fault: Exception) -> None:
+        """End `run` with a fault of ours."""
+        if self._is_serving and not self._fault.done():
+            self._is_serving = False
+            self._fault.set_exception(fault)
 
     # --- runs -----------------------------------------------------------------------------------
 
     def _take(self, slot: RunSlot) -> None:
         self._runs[slot.run_id] = slot
         self._index_credentials(slot)
-        self._note_deadline(slot)
-        self._woken.set()
+        self._deadlines.set(slot, next_deadline(slot.driver.staged))
+        self._wake()
 
     def _find_run(self, credential_id: CredentialId) -> RunSlot | None:
         return self._credentials.get(credential_id)
@@ -307,48 +304,7 @@ class Shell:
         slot.credentials = slot.stored_credentials()
         self._credentials.update(dict.fromkeys(slot.credentials, slot))
 
-    # --- fence and reload -----------------------------------------------------------------------
 
-    def _fence(self, slot: RunSlot, code: ErrorCode) -> None:
-        dropped = slot.driver.write_failed()
-        log.error("store_commit_failed", run_id=slot.run_id, code=code.value, bytes=len(dropped))
-        peers, slot.peers = slot.peers, {}
-        for peer in peers.values():
-            self.reception.close(peer, code)
-        slot.fence()
-        self._reload_later(slot)
-
-    def _reload_later(self, slot: RunSlot) -> None:
-        delay_ms = min(STORE_RETRY_MS * 2 ** (slot.failures - 1), STORE_RETRY_MS_MAX)
-        self._loop.call_later(delay_ms / 1000, self._reload, slot)
-
-    def _reload(self, slot: RunSlot) -> None:
-        def done(outcome: tuple[RunConfig, StoredRun] | Exception) -> None:
-            self._reloaded(slot, outcome)
-
-        self._writer.submit(lambda: self._store.load_run(slot.run_id), done)
-
-    def _reloaded(self, slot: RunSlot, outcome: tuple[RunConfig, StoredRun] | Exception) -> None:
-        if isinstance(outcome, PrpError):
-            log.error("store_load_failed", run_id=slot.run_id, code=outcome.code.value)
-            slot.failures += 1
-            self._reload_later(slot)
-            return
-        if isinstance(outcome, Exception):
-            self._fault = outcome
-            self._woken.set()
-            return
-        run: Run = restore(*outcome)
-        slot.reload(run)
-        self._index_credentials(slot)
-        log.info("run_reloaded", run_id=slot.run_id, attempt=slot.failures)
-        if slot.conflict is not None:
-            self.post(slot, IntegrityConflictFound(slot.conflict))
-            slot.conflict = None
-        self._note_deadline(slot)
-        self._woken.set()
-
-
-# `RunSlot` and `Connection` are compared by identity, which is what the ordered sets above need.
+# Both are keys of ordered sets above: compared by identity.
 assert RunSlot.__hash__ is object.__hash__
 assert Connection.__hash__ is object.__hash__

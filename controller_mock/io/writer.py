@@ -24,6 +24,11 @@ class Writer:
         self._thread = threading.Thread(target=self._work, name="store-writer", daemon=True)
         self._thread.start()
 
+    @property
+    def is_closed(self) -> bool:
+        """True once nothing can be submitted any more."""
+        return self._closed
+
     def submit(
         self, work: Callable[[], ResultT], done: Callable[[ResultT | Exception], None]
     ) -> None:

@@ -40,6 +40,8 @@ from protocol.secure_channel import Role, SecureChannel
 from protocol.timestamps import rfc3339_ms
 
 READ_BYTES = 256 * 1024
+CLOSE_TIMEOUT_S = 20.0
+"""A bound that only a hanging test reaches."""
 
 
 class Credential(msgspec.Struct, frozen=True, kw_only=True):
@@ -150,11 +152,11 @@ class RunnerClient:
 
     async def closed(self) -> list[bytes]:
         """Return what still arrived before the controller closed the connection."""
-        try:
-            while True:
-                await self._read_more()
-        except PrpError:
-            return list(self._texts)
+        async with asyncio.timeout(CLOSE_TIMEOUT_S):
+            with contextlib.suppress(PrpError):
+                while True:
+                    await self._read_more()
+        return list(self._texts)
 
     async def close(self) -> None:
         """Drop the connection."""

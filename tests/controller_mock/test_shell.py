@@ -153,6 +153,39 @@ async def test_store_that_keeps_failing_is_tried_again_until_it_works(tmp_path: 
         assert world.sequences() == [1]
 
 
+async def test_run_that_cannot_be_loaded_is_loaded_later(tmp_path: Path) -> None:
+    store = FailingStore()
+    async with served(tmp_path, store.over) as world:
+        client = await world.bootstrap()
+
+        store.commits_to_fail, store.loads_to_fail = 1, 2
+        await client.send_events([event_body(client.config, 1)])
+        await client.closed()
+        again = await _reconnected(world, client)
+        await again.send_events([event_body(client.config, 1)])
+        await again.acked_through(1)
+
+        assert (store.loads_to_fail, world.sequences()) == (0, [1])
+
+
+async def test_hello_of_a_fenced_run_is_closed_without_spending_its_ticket(tmp_path: Path) -> None:
+    store = FailingStore()
+    async with served(tmp_path, store.over) as world:
+        token = await world.controller.issue_ticket(world.run_id)
+        store.commits_to_fail, store.loads_to_fail = 1, 1
+        with pytest.raises(PrpError):
+            await world.controller.queue(world.run_id, "session.snapshot")
+
+        with pytest.raises(PrpError):
+            await world.connect(world.config, ticket(token))
+        slot = world.controller.shell.slot(world.run_id)
+        await eventually(lambda: not slot.is_fenced)
+        client = await world.connect(world.config, ticket(token))
+
+        assert client.acked == 0
+        assert world.controller.closings() == {ErrorCode.STORAGE_WRITE_FAILED: 1}
+
+
 async def test_event_id_used_twice_latches_its_run_and_spares_the_others(tmp_path: Path) -> None:
     store = WaitingStore()
     other = run_config("run-2")

@@ -6,6 +6,7 @@ import contextlib
 import os
 import struct
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -265,3 +266,22 @@ async def test_garbage_after_authentication_keeps_what_came_before(tmp_path: Pat
 
         await eventually(lambda: world.sequences() == [1])
         assert world.controller.closings() == {ErrorCode.FRAME_MALFORMED: 1}
+
+
+async def test_arbitrary_bytes_change_nothing_but_the_count_of_closings(tmp_path: Path) -> None:
+    random = Random(20260102)
+    async with served(tmp_path) as world:
+        client = await world.bootstrap()
+        before = world.controller.view(world.run_id)
+
+        for number in range(150):
+            noise = random.randbytes(random.randrange(1, 600))
+            is_framed = number % 3 == 0
+            raw = await (Raw.upgraded if number % 3 else Raw.open)(world)
+            raw.writer.write(frame(noise[:100]) if is_framed else noise)
+            raw.writer.write_eof()
+            await raw.rest()
+
+        assert world.controller.view(world.run_id) == before
+        await client.send_events([event_body(client.config, 1)])
+        await client.acked_through(1)
