@@ -276,9 +276,8 @@ async def test_arbitrary_bytes_change_nothing_but_the_count_of_closings(tmp_path
 
         for number in range(150):
             noise = random.randbytes(random.randrange(1, 600))
-            is_framed = number % 3 == 0
-            raw = await (Raw.upgraded if number % 3 else Raw.open)(world)
-            raw.writer.write(frame(noise[:100]) if is_framed else noise)
+            raw = await (Raw.open if number % 3 == 0 else Raw.upgraded)(world)
+            raw.writer.write(frame(noise) if number % 3 == 1 else noise)
             raw.writer.write_eof()
             await raw.rest()
 
