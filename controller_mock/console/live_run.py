@@ -254,7 +254,7 @@ class LiveRun:
 
     async def _show_text(self, text: list[str]) -> None:
         if text:
-            self._lines += len(text)
+            self._lines += sum(piece.count("\n") for piece in text)
             await self._output.text("".join(text).encode("utf-8", "replace"))
             text.clear()
 
