@@ -7,6 +7,8 @@ handlers and `clockwork` call `begin`.
        └──── deadline passes first ──────────────────────────────────▶ Exit(code_at_deadline)
 """
 
+from typing import Final
+
 from msgspec import structs
 
 from protocol.base.clock import MonoMs, Now
@@ -15,6 +17,11 @@ from protocol.errors import ErrorCode
 from runnerd.core.actions import StopIntent
 from runnerd.core.state import Ending, Lifecycle, Runner
 from runnerd.core.transition import Step, advance, refuse, with_live
+
+_OUTLASTS_A_FAILURE: Final = frozenset(
+    {Lifecycle.DRAINING, Lifecycle.REVOKED, Lifecycle.TERMINAL, Lifecycle.UNRECOVERABLE}
+)
+"""What the next process must know too; else a welcome would make it ready for new turns."""
 
 
 def begin(
@@ -65,8 +72,7 @@ def fail(runner: Runner, code: ErrorCode, timeout_ms: int, now: Now) -> Runner:
         lifecycle=(
             Lifecycle.RECOVERABLE_FAILURE
             if runner.durable.terminal_delivery is None
-            and runner.durable.lifecycle
-            not in (Lifecycle.REVOKED, Lifecycle.TERMINAL, Lifecycle.UNRECOVERABLE)
+            and runner.durable.lifecycle not in _OUTLASTS_A_FAILURE
             else runner.durable.lifecycle
         ),
         recoverable_failure=code.value,

@@ -72,6 +72,7 @@ class _Open:
     number: int
     subject: str
     is_writable: bool = False
+    appends: bool = False
     offset: int = 0
     has_failed_sync: bool = False
 
@@ -108,6 +109,10 @@ class DiskProcess:
     def lstat(self, path: str) -> FileStatus:
         self._enter("lstat", path)
         return self._left(self._status(self._resolve(path)))
+
+    def status_of(self, directory: int, name: str) -> FileStatus:
+        self._enter("status_of", name)
+        return self._left(self._status(self._named(directory, name)))
 
     def make_directory(self, path: str, mode: int) -> None:
         self._enter("make_directory", path, changes=True)
@@ -162,12 +167,12 @@ class DiskProcess:
 
     def open_read(self, directory: int, name: str) -> int:
         self._enter("open_read", name)
-        number = self._entries(directory).get(name)
-        if number is None:
-            raise _error(errno.ENOENT)
-        if isinstance(self.disk.inodes[number], Symlink):
-            raise _error(errno.ELOOP)
-        return self._left(self._opened(_Open(number, name)))
+        return self._left(self._opened(_Open(self._followed_nowhere(directory, name), name)))
+
+    def open_append(self, directory: int, name: str) -> int:
+        self._enter("open_append", name, changes=True)
+        number = self._followed_nowhere(directory, name)
+        return self._left(self._opened(_Open(number, name, is_writable=True, appends=True)))
 
     def read(self, descriptor: int, size_max: int) -> bytes:
         handle = self._handle(descriptor)
@@ -186,6 +191,8 @@ class DiskProcess:
         inode = self.disk.inodes[handle.number]
         if not handle.is_writable or not isinstance(inode, File):
             raise _error(errno.EBADF)
+        if handle.appends:
+            handle.offset = len(inode.data)
         count = min(len(data), fault.count) if isinstance(fault, Shorten) else len(data)
         self.disk.write(inode, handle.offset, bytes(data[:count]))
         handle.offset += count
@@ -216,18 +223,22 @@ class DiskProcess:
 
     def rename(self, directory: int, source: str, target: str) -> None:
         self._enter("rename", target, changes=True)
-        number = self._entries(directory).get(source)
-        if number is None:
-            raise _error(errno.ENOENT)
+        number = self._named(directory, source)
         operation = Operation(number, removed=source, added=target)
         self.disk.change(self._handle(directory).number, operation)
         self._left(None)
 
+    def link(self, directory: int, source: str, target: str) -> None:
+        self._enter("link", target, changes=True)
+        number = self._named(directory, source)
+        if target in self._entries(directory):
+            raise _error(errno.EEXIST)
+        self.disk.change(self._handle(directory).number, Operation(number, added=target))
+        self._left(None)
+
     def unlink(self, directory: int, name: str) -> None:
         self._enter("unlink", name, changes=True)
-        number = self._entries(directory).get(name)
-        if number is None:
-            raise _error(errno.ENOENT)
+        number = self._named(directory, name)
         self.disk.change(self._handle(directory).number, Operation(number, removed=name))
         self._left(None)
 
@@ -275,6 +286,18 @@ class DiskProcess:
     def _entries(self, directory: int) -> dict[str, int]:
         return self.disk.directory(self._handle(directory).number).entries
 
+    def _named(self, directory: int, name: str) -> int:
+        number = self._entries(directory).get(name)
+        if number is None:
+            raise _error(errno.ENOENT)
+        return number
+
+    def _followed_nowhere(self, directory: int, name: str) -> int:
+        number = self._named(directory, name)
+        if isinstance(self.disk.inodes[number], Symlink):
+            raise _error(errno.ELOOP)
+        return number
+
     def _status(self, number: int) -> FileStatus:
         inode = self.disk.inodes[number]
         return FileStatus(
@@ -285,6 +308,8 @@ class DiskProcess:
             owner_uid=inode.uid,
             link_count=self.disk.link_count(number),
             size_bytes=len(inode.data) if isinstance(inode, File) else 0,
+            identity=(ROOT, number),
+            modified_ns=0,
         )
 
     def _split(self, path: str) -> tuple[int, str]:

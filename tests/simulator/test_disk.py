@@ -257,3 +257,35 @@ def test_samples_repeat_when_there_are_too_many_outcomes() -> None:
     assert len(first) == 5
     assert first == list(explore(run, exhaustive_max=2, samples=3, seed=5))
     assert first[2:] != list(explore(run, exhaustive_max=2, samples=3, seed=6))[2:]
+
+
+def test_appended_bytes_follow_what_others_wrote_and_are_torn_when_power_is_lost() -> None:
+    disk = Disk()
+    process = DiskProcess(disk)
+    root = written(process, "log", b"one")
+    process.sync(root)
+    first, second = process.open_append(root, "log"), process.open_append(root, "log")
+    process.write(first, b"two")
+    process.write(second, b"three")
+    process.write(first, b"four")
+
+    seen = content(disk, "log")
+    disk.lose_power(Tape((1,)))
+
+    assert seen == b"onetwothreefour"
+    assert content(disk, "log") == b"one"
+
+
+def test_second_name_is_the_same_file_and_replaces_nothing() -> None:
+    disk = Disk()
+    process = DiskProcess(disk)
+    root = written(process, "log", b"one")
+
+    process.link(root, "log", "second")
+
+    with pytest.raises(FileExistsError):
+        process.link(root, "log", "second")
+    assert process.status_of(root, "log") == process.status_of(root, "second")
+    assert process.status_of(root, "log").link_count == 2
+    with pytest.raises(FileNotFoundError):
+        process.status_of(root, "third")

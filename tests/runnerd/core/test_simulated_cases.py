@@ -6,7 +6,7 @@ from protocol.ids import RevocationEpoch
 from runnerd.core.actions import Exit, SendEvent
 from runnerd.core.inputs import ConnectionLost, TimePassed
 from runnerd.core.state import Lifecycle
-from tests.runnerd.core.world import LEASE_MS, World, restarted
+from tests.runnerd.core.world import LEASE_MS, World, members, restarted
 
 
 def test_second_answer_to_a_repeated_renewal_changes_nothing() -> None:
@@ -63,3 +63,19 @@ def test_revoked_stays_revoked_when_an_earlier_shutdown_is_delivered_at_last() -
 
     assert again.exits() == [Exit(None)]
     assert again.durable.lifecycle is Lifecycle.REVOKED
+
+
+def test_drain_outlasts_an_expired_lease_and_the_restart_behind_it() -> None:
+    world = World()
+    world.connect()
+    world.prepare()
+    world.deliver("runner.drain")
+    world.later(LEASE_MS, TimePassed())
+    assert world.exits() == [Exit(ErrorCode.LEASE_EXPIRED_REQUIRES_BOOTSTRAP)]
+    again = restarted(world)
+    again.connect()
+
+    result = again.deliver("turn.start")
+
+    assert (result.status, members(result)["code"]) == ("rejected", "runner_draining")
+    assert again.durable.turn is None

@@ -21,6 +21,8 @@ from tests.simulator.short.world import World, settings_of
 from tests.simulator.verdict import Outcome, Violation
 
 STEPS_MAX: Final = 60
+LONGEST: Final = (12, 18, 18, 24, 24, 40, STEPS_MAX)
+"""Most bugs need few steps, and many short histories see more than few long ones."""
 
 
 def run_short(
@@ -40,7 +42,8 @@ def run_short(
     profile = draw_profile(draws, families, disabled)
     stream = draws.stream("profile")
     mode = stream.pick("disk mode", (Mode.STRICT, Mode.EXT4_LIKE))
-    steps = min(steps_max, stream.between("steps", 6, STEPS_MAX))
+    longest = stream.pick("longest", LONGEST)
+    steps = min(steps_max, stream.between("steps", 6, longest))
     profile.facts.update({"disk_mode": mode.value, "steps": steps})
     world = World(draws, profile, settings_of(16 * 2**20, 2**20), mode, note, perform)
     for option in options:

@@ -97,8 +97,8 @@ def may_command(world: World) -> int:
         return 0
     pending = peer.open_command
     if pending is None:
-        return 4
-    return 0 if pending.controller_seq in peer.delivered else 4
+        return 14
+    return 0 if pending.controller_seq in peer.delivered else 14
 
 
 def renew(world: World) -> None:
@@ -159,25 +159,25 @@ def program_weight(world: World) -> int:
     if program is None or not world.is_running or not program.has_answer:
         return 0
     is_waited_for = not program.answered_start or program.reading is not None or program.stopping
-    return 5 if is_waited_for else 1
+    return 20 if is_waited_for else 2
 
 
 OPS: Final[tuple[Op[World], ...]] = (
-    Op("deliver", lambda w: 12 if w.is_running and w.inbox else 0, deliver),
-    Op("write", lambda w: 9 if w.write is not None else 0, World.finish_write),
-    Op("answer dial", lambda w: 8 if w.peer.dial is not None else 0, answer_dial),
-    Op("start", lambda w: 0 if w.is_running or w.is_over else 20, World.start_process),
+    Op("deliver", lambda w: 40 if w.is_running and w.inbox else 0, deliver),
+    Op("write", lambda w: 30 if w.write is not None else 0, World.finish_write),
+    Op("answer dial", lambda w: 30 if w.peer.dial is not None else 0, answer_dial),
+    Op("start", lambda w: 0 if w.is_running or w.is_over else 60, World.start_process),
     Op("command", may_command, give_command),
     Op("program", program_weight, answer_order),
     Op(
         "acknowledge",
-        lambda w: 4 if link_is_open(w) and w.peer.arrived > w.peer.cursor else 0,
+        lambda w: 12 if link_is_open(w) and w.peer.arrived > w.peer.cursor else 0,
         acknowledge,
     ),
-    Op("renew", lambda w: 3 if link_is_open(w) and w.peer.renewals else 0, renew),
+    Op("renew", lambda w: 8 if link_is_open(w) and w.peer.renewals else 0, renew),
     Op(
         "result ack",
-        lambda w: 4 if link_is_open(w) and w.peer.owed_acks else 0,
+        lambda w: 12 if link_is_open(w) and w.peer.owed_acks else 0,
         acknowledge_result,
     ),
     Op("deadline", lambda w: 1 if has_deadline(w) else 0, pass_deadline),
