@@ -5,9 +5,13 @@ only when the ticket is safe.
 """
 
 import gc
+import os
 import sys
 
 from runnerd.ticket import capture
+
+_INTERNAL = 70
+"""ExitStatus.INTERNAL, which is not loaded yet."""
 
 
 def main() -> int:
@@ -19,7 +23,14 @@ def main() -> int:
 
     fill_standard_descriptors()
     stops = listen_to_signals()
-    return import_daemon()(sys.argv[1:], captured, stops)
+    try:
+        run = import_daemon()
+    except ImportError as error:
+        # The table of codes may be what is missing.
+        reason = f"{error.name} cannot be imported; install what the package depends on"
+        os.write(2, f"runnerd: internal_fault: {reason}\n".encode())
+        return _INTERNAL
+    return run(sys.argv[1:], captured, stops)
 
 
 if __name__ == "__main__":

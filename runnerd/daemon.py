@@ -4,9 +4,9 @@ It decides the order of a start and how an end is reported. It refuses to decide
 about the protocol: newcomers begin here and follow the calls.
 """
 
+import contextlib
 import gc
 import os
-import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 Run: TypeAlias = Callable[[Sequence[str], CapturedTicket, StopSignals], int]
 
+_STANDARD_OUTPUT: Final = 1
 _STATE_ID_BYTES: Final = 16
 _SEED_BYTES: Final = 4
 _INFORMATION: Final = ("-h", "--version", "--build-metadata")
@@ -61,7 +62,8 @@ def run(arguments: Sequence[str], captured: CapturedTicket, stops: StopSignals) 
     Source: runner-behaviour 1, protocol/errors.py for the statuses.
     """
     if (text := _information(arguments)) is not None:
-        sys.stdout.write(text)
+        with contextlib.suppress(OSError):
+            os.write(_STANDARD_OUTPUT, text.encode())
         return ExitStatus.OK
     known = Known()
     try:

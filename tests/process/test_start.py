@@ -54,6 +54,16 @@ def test_information_needs_no_ticket(flag: str) -> None:
     assert run.stderr == ""
 
 
+def test_missing_dependency_ends_with_one_line(tmp_path: Path) -> None:
+    (tmp_path / "msgspec.py").write_text("raise ModuleNotFoundError(name='msgspec')")
+
+    run = ended(*flags(NOWHERE, tmp_path / "state"), PYTHONPATH=str(tmp_path))
+
+    assert (run.process.returncode, run.code) == (70, "internal_fault")
+    assert len(run.stderr.splitlines()) == 1
+    assert "msgspec" in run.last_line
+
+
 def test_unknown_flag_ends_with_usage_and_one_line(tmp_path: Path) -> None:
     run = ended(*flags(NOWHERE, tmp_path / "state"), "--bogus", "1")
 
