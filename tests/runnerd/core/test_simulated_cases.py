@@ -79,3 +79,14 @@ def test_drain_outlasts_an_expired_lease_and_the_restart_behind_it() -> None:
 
     assert (result.status, members(result)["code"]) == ("rejected", "runner_draining")
     assert again.durable.turn is None
+
+
+def test_nothing_is_dialled_with_the_spent_ticket_when_the_lease_ends_in_a_shutdown() -> None:
+    world = World()
+    world.connect(lease_ms=6_000)
+    world.deliver("runner.shutdown")
+    world.feed(ConnectionLost(world.binding.connection_id, ErrorCode.CONNECTION_LOST))
+
+    actions = [*world.later(6_000, TimePassed()), *world.later(4_000, TimePassed())]
+
+    assert actions == [Exit(ErrorCode.TERMINAL_RESULT_UNACKNOWLEDGED)]
