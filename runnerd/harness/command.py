@@ -91,6 +91,8 @@ class CommandDriver:
             self._advance()
 
     def stop(self, grace_ms: int) -> None:
+        # A release that comes later must find nothing to let run.
+        self._process.close_gate()
         self._end_tree(grace_ms)
 
     async def tree_ended(self) -> int:
@@ -223,7 +225,6 @@ class CommandDriver:
     def _on_tree_ended(self, survivors: int) -> None:
         self._descendants.reap()
         self._loop.remove_reader(self._process.pidfd)
-        self._process.close_gate()
         stderr = self._process.stderr
         stderr.end_with_present()
         while stderr.is_open and (data := stderr.read()):

@@ -122,6 +122,44 @@ async def test_stop_lets_a_program_end_itself_within_the_grace(tmp_path: Path) -
         nobody_is_left(b)
 
 
+async def test_stop_tells_a_program_only_once_to_end(tmp_path: Path) -> None:
+    source = """
+import signal, time
+told = []
+signal.signal(signal.SIGTERM, lambda number, frame: told.append("told"))
+print("ready", flush=True)
+while not told:
+    time.sleep(0.01)
+time.sleep(0.1)  # long enough for many looks at the tree
+print(*told, sep="\\n")
+"""
+    async with bench(tmp_path) as b:
+        await b.launch(*python(source))
+        await b.lines(1)
+
+        b.stop()
+        lines, end = await b.to_end()
+
+        assert (lines, end.exit) == (["told"], ProcessExit(exit_code=0, success=True))
+
+
+async def test_stop_tells_every_process_of_the_tree_to_end(tmp_path: Path) -> None:
+    source = f"""
+import signal, subprocess, sys
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+child = subprocess.Popen({python(OBEYS)!r}, restore_signals=False, start_new_session=True)
+sys.exit(child.wait())
+"""
+    async with bench(tmp_path) as b:
+        await b.launch(*python(source))
+        await b.lines(1)
+
+        b.stop()
+        lines, end = await b.to_end()
+
+        assert (lines, end.exit) == (["bye"], ProcessExit(exit_code=6, success=False))
+
+
 async def test_stop_kills_a_program_that_ignores_term_after_the_grace(tmp_path: Path) -> None:
     async with bench(tmp_path) as b:
         await b.launch(*shell("trap '' TERM; echo ready; while :; do sleep 1000; done"))

@@ -198,3 +198,20 @@ async def test_standard_error_is_told_with_the_end_without_its_secrets(tmp_path:
         assert end.logs.lines[0].startswith("using ")
         assert secret not in end.logs.lines[0]
         assert end.logs.lines[1] == "end"
+
+
+async def test_end_is_told_when_a_stranger_holds_the_output_open(tmp_path: Path) -> None:
+    source = r"echo err >&2; printf 'one\ntwo\n'; exec sleep 1000"
+    async with bench(tmp_path) as b:
+        birth = await b.launch(*shell(source))
+        assert await b.lines(1) == ["one"]
+        held = [os.open(f"/proc/{birth.pid}/fd/{number}", os.O_WRONLY) for number in (1, 2)]
+        try:
+            b.stop()
+            lines, end = await b.to_end()
+        finally:
+            for descriptor in held:
+                os.close(descriptor)
+
+        assert (lines, end.logs.lines) == (["two"], ("err",))
+        assert end.exit == ProcessExit(success=False, signal=15)

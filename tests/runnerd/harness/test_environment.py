@@ -45,7 +45,7 @@ def test_environment_never_holds_the_ticket_when_it_is_named() -> None:
 
 
 def test_extras_cannot_replace_our_own_facts() -> None:
-    environ = {"RUNNERD_LAUNCH": "other.1", "RUNNERD_TURN": "9"}
+    environ = {"RUNNERD_LAUNCH": "other.1", "RUNNERD_TURN": "9", "RUNNERD_OTHER": "1"}
 
     assert child_environment(order(*environ), "run-7", environ) == OURS
 

@@ -33,7 +33,7 @@ pytestmark = pytest.mark.process
 
 # A process with an executor of its own, which the test kills like a runner.
 PREDECESSOR = """
-import asyncio, os, sys, threading
+import asyncio, sys
 from pathlib import Path
 import msgspec
 from runnerd.core.inputs import HarnessSpawned
@@ -116,7 +116,10 @@ def test_harness_of_a_killed_runner_is_ended_and_then_gone(tmp_path: Path) -> No
 
 
 def test_harness_that_ended_by_itself_is_gone(tmp_path: Path) -> None:
-    with predecessor(tmp_path, "echo", "done") as before:
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    with predecessor(tmp_path, "sh", "-c", "echo; read x <gate") as before:
+        gate.write_text("go\n")
         wait_dead(before.pidfd)
 
         assert before.settle() == "gone"
@@ -156,6 +159,19 @@ def test_children_without_the_mark_are_ended_while_the_leader_lives(
     source = f"{escape} sh -c 'echo $$; exec sleep 1000' & wait"
     with predecessor(tmp_path, "sh", "-c", source) as before:
         pid = int(before.lines[0])
+
+        assert before.settle() == "ended"
+        assert not lives(pid)
+
+
+def test_child_without_the_mark_is_ended_while_a_marked_one_shares_its_session(
+    tmp_path: Path,
+) -> None:
+    source = "sleep 1000 & env -i sh -c 'echo $$; exec sleep 1000' & wait"
+    with predecessor(tmp_path, "sh", "-c", source) as before:
+        pid = int(before.lines[0])
+        signal.pidfd_send_signal(before.pidfd, signal.SIGKILL)
+        wait_dead(before.pidfd)
 
         assert before.settle() == "ended"
         assert not lives(pid)

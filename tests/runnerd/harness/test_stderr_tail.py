@@ -89,13 +89,23 @@ def test_private_key_is_left_out_when_it_comes_in_one_piece() -> None:
     assert (found.lines[0], found.lines[-1]) == ("before", "after")
 
 
-def test_private_key_is_left_out_when_its_first_line_has_left_the_tail() -> None:
+@pytest.mark.parametrize("cut", [0, 20, 40, 60])
+def test_private_key_is_left_out_when_its_first_line_has_left_the_tail(cut: int) -> None:
     body = b"c2VjcmV0\n" * (STDERR_TAIL_LINES_MAX * 3)
+    stream = b"before\n" + KEY_BEGIN + body
 
-    found = logs(KEY_BEGIN[:20], KEY_BEGIN[20:], body, body)
+    found = logs(stream[:cut], stream[cut:], body)
 
     assert "c2VjcmV0" not in "".join(found.lines)
-    assert found.dropped_lines == STDERR_TAIL_LINES_MAX * 6
+    assert found.dropped_lines + len(found.lines) == STDERR_TAIL_LINES_MAX * 6 + 2
+
+
+def test_private_key_is_left_out_when_it_follows_another_one() -> None:
+    body = b"c2VjcmV0\n" * (STDERR_TAIL_LINES_MAX * 3)
+
+    found = logs(KEY_BEGIN, body + KEY_END + KEY_BEGIN + body)
+
+    assert "c2VjcmV0" not in "".join(found.lines)
 
 
 def test_line_of_our_own_stands_by_itself() -> None:
