@@ -144,6 +144,18 @@ STATE_BYTES_OVERHEAD_MAX: Final = 16 * MIB
 """A state file may exceed --max-outbox-bytes by this much (runner-behaviour 3)."""
 LEFTOVER_NAMES_MAX: Final = 10_000
 """Names of a state directory that are looked at for leftover siblings at start (faults S20)."""
+LOCK_POLL_MS: Final = 5
+"""Between two tries for a lock that another process has (durable-runs 2)."""
+
+# Run logs (durable-runs 2)
+RUN_LOCK_TIMEOUT_MS: Final = 10_000
+"""Longest wait for another writer of one run."""
+RUN_RECORD_BYTES_MAX: Final = 16 * MIB
+"""A line of a run log; what could not be read again is not written."""
+RUN_READ_BYTES: Final = MIB
+"""One read of a run log; a reader holds this much and one line."""
+RUNS_LISTED_MAX: Final = 100_000
+"""Names of a run folder that one listing looks at."""
 
 TURN_TIMEOUT_MS_CEILING: Final = 366 * 24 * 3600 * 1000
 """Longest explicit turn timeout; 0 means none."""

@@ -22,6 +22,10 @@ class FileStatus(msgspec.Struct, frozen=True, kw_only=True):
     owner_uid: int
     link_count: int
     size_bytes: int
+    identity: tuple[int, int]
+    """Device and inode: two names of one file have the same."""
+    modified_ns: int
+    """When the content changed last, nanoseconds since 1970."""
 
 
 class Filesystem(Protocol):
@@ -37,6 +41,10 @@ class Filesystem(Protocol):
 
     def lstat(self, path: str) -> FileStatus:
         """Return the status of the path itself, following no symlink in its last part."""
+        ...
+
+    def status_of(self, directory: int, name: str) -> FileStatus:
+        """Return the status of a name in an open directory, following no symlink."""
         ...
 
     def make_directory(self, path: str, mode: int) -> None:
@@ -71,6 +79,10 @@ class Filesystem(Protocol):
         """Open an existing file for reading, following no symlink, never blocking."""
         ...
 
+    def open_append(self, directory: int, name: str) -> int:
+        """Open an existing file so that each write adds to its end; see `open_read`."""
+        ...
+
     def read(self, descriptor: int, size_max: int) -> bytes:
         """Read up to ``size_max`` bytes; empty at the end."""
         ...
@@ -89,6 +101,10 @@ class Filesystem(Protocol):
 
     def rename(self, directory: int, source: str, target: str) -> None:
         """Replace ``target`` by ``source`` atomically, both in one directory."""
+        ...
+
+    def link(self, directory: int, source: str, target: str) -> None:
+        """Give a file a second name in its directory; fail if the name exists in any form."""
         ...
 
     def unlink(self, directory: int, name: str) -> None:

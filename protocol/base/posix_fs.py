@@ -9,6 +9,7 @@ import fcntl
 import os
 import stat
 import time
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -16,10 +17,12 @@ import msgspec
 from protocol.base.clock import MonoMs, Now, UnixMs
 from protocol.base.ports import FileStatus
 from protocol.errors import ErrorCode, PrpError
+from protocol.limits import LOCK_POLL_MS
 
 LOCK_FILE_NAME: Final = "runner.lock"
 
 _NS_PER_MS: Final = 1_000_000
+_MS_PER_S: Final = 1_000
 _OWNER_RECORD_BYTES_MAX: Final = 256
 _START_TICKS_AFTER_NAME: Final = 19
 """Place of field 22 of /proc/PID/stat, counted after the process name. Source: proc(5)."""
@@ -33,6 +36,9 @@ class PosixFilesystem:
 
     def lstat(self, path: str) -> FileStatus:
         return _status(os.lstat(path))
+
+    def status_of(self, directory: int, name: str) -> FileStatus:
+        return _status(os.stat(name, dir_fd=directory, follow_symlinks=False))
 
     def make_directory(self, path: str, mode: int) -> None:
         os.mkdir(path, mode)
@@ -67,6 +73,10 @@ class PosixFilesystem:
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
         return os.open(name, flags, dir_fd=directory)
 
+    def open_append(self, directory: int, name: str) -> int:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
+        return os.open(name, flags | os.O_CLOEXEC, dir_fd=directory)
+
     def read(self, descriptor: int, size_max: int) -> bytes:
         return os.read(descriptor, size_max)
 
@@ -81,6 +91,9 @@ class PosixFilesystem:
 
     def rename(self, directory: int, source: str, target: str) -> None:
         os.rename(source, target, src_dir_fd=directory, dst_dir_fd=directory)
+
+    def link(self, directory: int, source: str, target: str) -> None:
+        os.link(source, target, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
 
     def unlink(self, directory: int, name: str) -> None:
         os.unlink(name, dir_fd=directory)
@@ -109,6 +122,7 @@ class LockOwner(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     pid: int
     start_ticks: int | None = None
     boot_id: str | None = None
+    host: str | None = None
 
 
 class Lock:
@@ -145,14 +159,54 @@ def lock_directory(path: str, name: str = LOCK_FILE_NAME) -> Lock:
     """
     try:
         directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
-            return Lock(_lock_in(directory, name))
-        finally:
-            os.close(directory)
     except OSError as error:
         raise _unsafe(name, error.strerror or "cannot be opened") from error
     except ValueError as error:
         raise _unsafe(name, "its path is not one that a file can have") from error
+    try:
+        return lock_name(directory, name)
+    finally:
+        os.close(directory)
+
+
+def lock_name(directory: int, name: str) -> Lock:
+    """Take the kernel's lock on a permanent file in an open directory, without waiting.
+
+    Returns and raises what `lock_directory` does, which see.
+    """
+    try:
+        return Lock(_lock_in(directory, name))
+    except OSError as error:
+        raise _unsafe(name, error.strerror or "cannot be opened") from error
+    except ValueError as error:
+        raise _unsafe(name, "its path is not one that a file can have") from error
+
+
+class PosixLocks:
+    """Kernel locks by name, and waiting for one that another process has."""
+
+    def try_lock(self, directory: int, name: str) -> Lock:
+        """Do what `lock_name` does."""
+        return lock_name(directory, name)
+
+    def process_exists(self, pid: int) -> bool:
+        """Tell whether a process has this number; one that may not be signalled exists."""
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return False
+        except (OSError, OverflowError):
+            return True
+        return True
+
+    def wait(self, is_ready: Callable[[], bool], timeout_ms: int) -> bool:
+        """Ask every few milliseconds, at least once; return the last answer."""
+        deadline = time.monotonic() + timeout_ms / _MS_PER_S
+        while not is_ready():
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(LOCK_POLL_MS / _MS_PER_S)
+        return True
 
 
 def _lock_in(directory: int, name: str) -> int:
@@ -211,6 +265,7 @@ def _this_process() -> LockOwner:
             pid=os.getpid(),
             start_ticks=int(after_name[_START_TICKS_AFTER_NAME]),
             boot_id=_read_text("/proc/sys/kernel/random/boot_id").strip(),
+            host=os.uname().nodename,
         )
     except (OSError, ValueError, IndexError):
         return LockOwner(pid=os.getpid())
@@ -230,4 +285,6 @@ def _status(status: os.stat_result) -> FileStatus:
         owner_uid=status.st_uid,
         link_count=status.st_nlink,
         size_bytes=status.st_size,
+        identity=(status.st_dev, status.st_ino),
+        modified_ns=status.st_mtime_ns,
     )

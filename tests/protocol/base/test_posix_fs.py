@@ -198,6 +198,7 @@ def test_lock_file_is_private_and_names_this_process_by_its_birth(directory: Pat
         "pid": os.getpid(),
         "startTicks": int(fields[19]),
         "bootId": Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
+        "host": os.uname().nodename,
     }
 
 
