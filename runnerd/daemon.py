@@ -133,6 +133,7 @@ def _run(
         driver = _begin(config, store.open(), world)
         return _serve(driver, world)
     finally:
+        log.release()
         caller.forget_ticket()
         store.close()
 

@@ -66,6 +66,8 @@ _LEVELS: Final[Mapping[str, int]] = {
     "error": ERROR,
 }
 _STDERR: Final = 2
+_HELD_MAX: Final = 8
+"""A start with this many facts is in trouble, and its time no longer counts."""
 
 _KEYS: Final = frozenset(
     (
@@ -110,6 +112,7 @@ class Log:
         self._identity = identity
         self._sink = sink
         self._logger: FilteringBoundLogger | None = None
+        self._held: list[Fact] | None = []
         self.last_failure: ErrorCode | None = None
         """Why the last connection or attempt ended; None while one stands."""
 
@@ -120,8 +123,10 @@ class Log:
             return
         if isinstance(stimulus, ConnectFailed | ConnectionLost):
             self.last_failure = stimulus.code
+            self.release()
         elif kind is Connected:
             self.last_failure = None
+            self.release()
         if (fact := _fact_of_input(stimulus)) is not None:
             self._write(*fact)
 
@@ -134,9 +139,17 @@ class Log:
 
     def noted(self, fact: str, **values: object) -> None:
         """Note something that went wrong outside the core; a reason may quote others."""
-        if isinstance(reason := values.get("reason"), str):
-            values["reason"] = bounded_diagnostic(reason)
         self._write(WARNING, fact, values)
+
+    def release(self) -> None:
+        """Write what was held back, and hold back no more.
+
+        Until the first attempt to connect has ended, lines wait: a start has no time to
+        load what writes them.
+        """
+        held, self._held = self._held or [], None
+        for fact in held:
+            self._write(*fact)
 
     def _is_silent(self, stimulus: Input) -> bool:
         """Tell quickly whether this is what comes most and is almost never wanted."""
@@ -146,8 +159,15 @@ class Log:
     def _write(self, level: int, name: str, values: Mapping[str, object]) -> None:
         if level < self._threshold:
             return
+        if self._held is not None:
+            self._held.append((level, name, values))
+            if len(self._held) == _HELD_MAX:
+                self.release()
+            return
         if self._logger is None:
             self._logger = self._made()
+        if isinstance(reason := values.get("reason"), str):
+            values = {**values, "reason": bounded_diagnostic(reason)}
         self._logger.log(level, name, **values)
 
     def _made(self) -> "FilteringBoundLogger":

@@ -137,6 +137,23 @@ def test_garbage_before_the_welcome_is_refused_and_the_next_attempt_succeeds(
             assert run.wait() == 75
 
 
+def test_flags_of_the_upstream_controller_are_accepted_and_said_to_be_ignored(
+    tmp_path: Path,
+) -> None:
+    ignored = ["--fake-harness", "/x", "--fake-harness-script", "/y", "--lifecycle-mode", "warm"]
+    with (
+        serving(Authority()) as server,
+        daemon([*flags(server.url, tmp_path / "state"), *ignored]) as run,
+    ):
+        server.wait_until(lambda: server.authority.connections == 1, "a welcome")
+        run.wait_for_fact("flags_ignored")
+        run.signal(signal.SIGTERM)
+        assert run.wait() == 75
+
+    (fact,) = run.facts("flags_ignored")
+    assert fact["flags"] == ["--fake-harness", "--fake-harness-script", "--lifecycle-mode"]
+
+
 def test_stop_is_obeyed_while_a_silent_controller_is_waited_for(tmp_path: Path) -> None:
     with serving(Authority()) as server:
         server.tamper.challenge = lambda frame: b"{}"

@@ -38,6 +38,7 @@ class Reader:
         os.set_blocking(self.reading, False)
         self.sink = StandardError(self.writing)
         self.log = Log(level, IDENTITY, self.sink)
+        self.log.release()
 
     def lines(self) -> list[dict[str, object]]:
         """Return what was written since the last call."""
@@ -104,6 +105,19 @@ def test_reason_that_quotes_a_credential_is_redacted() -> None:
 
     (line,) = reader.lines()
     assert "hunter2" not in json.dumps(line)
+    reader.close()
+
+
+def test_facts_wait_until_the_first_attempt_has_ended_and_keep_their_order() -> None:
+    reader = Reader()
+    log = Log("debug", IDENTITY, reader.sink)
+
+    log.noted("flags_ignored", flags=["--fake-harness"])
+    before = reader.lines()
+    log.heard(CONNECTED)
+
+    assert before == []
+    assert [line["event"] for line in reader.lines()] == ["flags_ignored", "connected"]
     reader.close()
 
 
