@@ -20,7 +20,8 @@ class Descendants:
     A harness is started in a session of its own and nobody can enter another session, so
     whatever shares ours was started by someone else. As a subreaper this process becomes
     the parent of whatever loses its own, by a double fork or by ``setsid``: nothing that a
-    harness starts can leave the tree while this process lives.
+    harness starts can leave the tree while this process lives. The first process of a
+    container gets every orphan of the container in any case, and takes all for its own.
 
     Source: architecture 8.4, prctl(2).
     """

@@ -151,6 +151,19 @@ async def test_close_before_the_release_ends_a_program_that_never_ran(tmp_path: 
     assert not ran.exists()
 
 
+async def test_end_is_seen_when_whoever_started_us_had_ended_children_ignored(
+    tmp_path: Path,
+) -> None:
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        async with bench(tmp_path) as b:
+            _, end = await b.run(*shell("exit 5"))
+    finally:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+
+    assert end.exit.exit_code == 5
+
+
 async def test_close_leaves_the_process_as_it_was(tmp_path: Path) -> None:
     before = signal.getsignal(signal.SIGCHLD)
     async with bench(tmp_path) as b:
