@@ -50,9 +50,10 @@ def main(argv: Sequence[str]) -> int:
         return EXIT_INTERRUPTED
     report = [(figure, outcomes[figure.name]) for figure in wanted]
     print(table(report))
+    print(f"\n{os.cpu_count()} processors, load average {os.getloadavg()[0]:.1f} at the end")
     missed = [each.name for each, outcome in report if _is_missed(each, outcome)]
     if missed:
-        print(f"\nmissed: {', '.join(missed)}")
+        print(f"missed: {', '.join(missed)}")
     if arguments.json is not None:
         arguments.json.write_bytes(as_json(report) + b"\n")
     failed = any(isinstance(outcome, Failed) for _, outcome in report)

@@ -264,27 +264,29 @@ def _counted(world: DiskWorld) -> RunnerCost:
 # --- the figures ----------------------------------------------------------------------------
 
 
-def _figure(name: str, what: str) -> Figure:
+def _figure(name: str, what: str, unit: str) -> Figure:
     return Figure(
         name=f"cost-{name}",
         what=f"{what}, with {MANY} events of history over with {FEW}; numbers of any length"
         " count as one digit",
-        unit="",
+        unit=unit,
         goal=Goal("==", 1),
     )
 
 
 CONTROLLER = {
-    "rows": _figure("controller-rows", f"rows written for {EVENTS} events"),
-    "statements": _figure("controller-statements", f"SQL statements for {EVENTS} events"),
-    "text_bytes": _figure("controller-bytes", f"bytes of SQL for {EVENTS} events"),
-    "pages": _figure("controller-pages", "pages of the log for the median event"),
+    "rows": _figure("controller-rows", f"rows written for {EVENTS} events", "rows"),
+    "statements": _figure("controller-statements", f"SQL for {EVENTS} events", "statements"),
+    "text_bytes": _figure("controller-bytes", f"SQL for {EVENTS} events", "bytes"),
+    "pages": _figure("controller-pages", "pages of the log for the median event", "pages"),
 }
 RUNNER = {
     "replacements": _figure(
-        "runner-writes", f"replacements of the state for {LINES_PER_BATCH} lines"
+        "runner-writes", f"replacements of the state for {LINES_PER_BATCH} lines", "replacements"
     ),
-    "file_bytes": _figure("runner-bytes", f"bytes of the state file for {LINES_PER_BATCH} lines"),
+    "file_bytes": _figure(
+        "runner-bytes", f"bytes of the state file for {LINES_PER_BATCH} lines", "bytes"
+    ),
 }
 
 

@@ -32,6 +32,9 @@ class Size(msgspec.Struct, frozen=True, kw_only=True):
     """Events before the second."""
     memory_rounds: int
     long_history: int
+    flat_rounds: int
+    """Pairs of samples with a long and a short history, which differ little."""
+    flat_burst: int
 
 
 QUICK = Size(
@@ -44,6 +47,8 @@ QUICK = Size(
     much=10_000,
     memory_rounds=1,
     long_history=20_000,
+    flat_rounds=5,
+    flat_burst=1_000,
 )
 FULL = Size(
     rounds=7,
@@ -55,6 +60,8 @@ FULL = Size(
     much=50_000,
     memory_rounds=3,
     long_history=20_000,
+    flat_rounds=15,
+    flat_burst=2_500,
 )
 LONG = msgspec.structs.replace(FULL, long_history=50_000)
 

@@ -4,6 +4,7 @@ It decides what is compared with what. It refuses to know how events are sent.
 """
 
 from collections.abc import Mapping, Sequence
+from statistics import median
 
 from tests.bench.bare_client import bodies, our_client, send, upstream_history
 from tests.bench.figures import Figure, Goal, Measured, Outcome
@@ -14,6 +15,8 @@ from tests.interop.peers import Missing, upstream_controller
 
 HISTORY = 1_000
 SHORT_HISTORY = 100
+WARM_UP = 5_000
+"""Events of another run: a new write-ahead log has no checkpoints at first, and still grows."""
 UNIT = "events/s"
 AGAINST_UPSTREAM = Goal(">=", 20, stretch=60)
 
@@ -64,9 +67,9 @@ async def against_upstream(site: Site) -> Mapping[str, Outcome]:
         upstream_history(peer, directory, before) as theirs,
     ):
         for number in range(size.rounds):
-            through.append(await _through_runner(site, ours, HISTORY))
+            through.append(await _through_runner(site, ours, HISTORY, size.burst))
             upstream.append(await theirs.events_per_s(size.upstream_burst))
-            alone.append(await _controller_alone(site, ours, HISTORY))
+            alone.append(await _controller_alone(ours, HISTORY, size.burst))
             site.tell(
                 f"round {number + 1} of {size.rounds}: {through[-1]:.0f} events/s through the"
                 f" runner, {alone[-1]:.0f} alone, {upstream[-1]:.0f} upstream"
@@ -80,66 +83,61 @@ async def against_upstream(site: Site) -> Mapping[str, Outcome]:
 
 async def flat_controller(site: Site) -> Mapping[str, Outcome]:
     """Measure our controller with a long and a short history in turns."""
-    history, burst = site.size.long_history, site.size.burst
-    long: list[float] = []
-    short: list[float] = []
-    async with our_controller(site.fresh_folder()) as ours:
+    history, burst = site.size.long_history, site.size.flat_burst
+    pairs: list[tuple[float, float]] = []
+    async with (
+        our_controller(site.fresh_folder()) as ours,
+        our_controller(site.fresh_folder()) as other,
+    ):
         site.tell(f"sending {history} events of history")
+        await _controller_alone(other, 0, WARM_UP)
         async with our_client(ours, history) as (client, config):
             last = history
-            for number in range(site.size.rounds):
-                async with our_controller(site.fresh_folder()) as fresh:
-                    short.append(await _controller_alone(site, fresh, SHORT_HISTORY))
+            for _ in range(site.size.flat_rounds):
+                short = await _controller_alone(other, SHORT_HISTORY, burst)
                 events = bodies(config, last + 1, burst)
                 last += burst
-                long.append(burst / await send(client, events, last))
-                site.tell(
-                    f"round {number + 1} of {site.size.rounds}: {long[-1]:.0f} events/s after"
-                    f" {last - burst}, {short[-1]:.0f} after {SHORT_HISTORY}"
-                )
-    return _flat(site, FLAT_CONTROLLER, long, short)
+                pairs.append((burst / await send(client, events, last), short))
+    return _flat(site, FLAT_CONTROLLER, pairs)
 
 
 async def flat_runner(site: Site) -> Mapping[str, Outcome]:
     """Measure runner and controller with a long and a short history in turns."""
-    history, burst = site.size.long_history, site.size.burst
-    long: list[float] = []
-    short: list[float] = []
+    history, burst = site.size.long_history, site.size.flat_burst
+    pairs: list[tuple[float, float]] = []
     async with (
         our_controller(site.fresh_folder()) as ours,
+        our_controller(site.fresh_folder()) as other,
         agent_run(ours, site.fresh_folder()) as run,
     ):
         site.tell(f"printing {history} lines of history")
+        await _controller_alone(other, 0, WARM_UP)
         await run.print_lines(history)
-        for number in range(site.size.rounds):
-            async with our_controller(site.fresh_folder()) as fresh:
-                short.append(await _through_runner(site, fresh, SHORT_HISTORY))
-            long.append(burst / await run.print_lines(burst))
-            site.tell(
-                f"round {number + 1} of {site.size.rounds}: {long[-1]:.0f} lines/s after"
-                f" {run.events - burst}, {short[-1]:.0f} after {SHORT_HISTORY}"
-            )
-    return _flat(site, FLAT_RUNNER, long, short)
+        for _ in range(site.size.flat_rounds):
+            short = await _through_runner(site, other, SHORT_HISTORY, burst)
+            pairs.append((burst / await run.print_lines(burst), short))
+    return _flat(site, FLAT_RUNNER, pairs)
 
 
 def _flat(
-    site: Site, figure: Figure, long: Sequence[float], short: Sequence[float]
+    site: Site, figure: Figure, pairs: Sequence[tuple[float, float]]
 ) -> Mapping[str, Outcome]:
+    long, short = zip(*pairs, strict=True)
+    site.tell(f"{median(long):.0f} events/s after a long history, {median(short):.0f} after little")
     notes = (f"from {site.size.long_history} events on",)
-    return {figure.name: Measured(ours=tuple(long), base=tuple(short), notes=notes)}
+    return {figure.name: Measured(ours=long, base=short, notes=notes)}
 
 
-async def _through_runner(site: Site, ours: OurController, history: int) -> float:
-    burst = site.size.burst
+async def _through_runner(site: Site, ours: OurController, history: int, burst: int) -> float:
     async with agent_run(ours, site.fresh_folder()) as run:
         await run.print_lines(history - run.events)
         return burst / await run.print_lines(burst)
 
 
-async def _controller_alone(site: Site, ours: OurController, history: int) -> float:
+async def _controller_alone(ours: OurController, history: int, burst: int) -> float:
     async with our_client(ours, history) as (client, config):
-        events = bodies(config, history + 1, site.size.burst)
-        return len(events) / await send(client, events, history + len(events))
+        events = bodies(config, history + 1, burst)
+        return burst / await send(client, events, history + burst)
 
 
 MEASUREMENTS = (
