@@ -26,7 +26,6 @@ from tests.runnerd.harness.support import (
     lives,
     marked,
     wait_dead,
-    wait_until,
 )
 
 pytestmark = pytest.mark.process
@@ -240,12 +239,15 @@ def test_process_that_shows_nothing_but_the_session_is_reported_and_not_signalle
         recorded = birth_of(leader.pid)
         leader.kill()
         leader.wait()
+        pidfd = os.pidfd_open(pid)
+        try:
+            assert settle_orphan(turn(recorded), uuid.uuid4().hex, 100).outcome == "survived"
+            assert lives(pid)
+        finally:
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            wait_dead(pidfd)
+            os.close(pidfd)
 
-        assert settle_orphan(turn(recorded), uuid.uuid4().hex, 100).outcome == "survived"
-
-        assert lives(pid)
-        os.kill(pid, signal.SIGKILL)
-        wait_until(lambda: not lives(pid))
         assert settle_orphan(turn(recorded), uuid.uuid4().hex, 100).outcome == "gone"
 
 
