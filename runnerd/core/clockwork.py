@@ -12,7 +12,7 @@ from protocol.errors import ErrorCode
 from protocol.limits import STOP_TIMEOUT_MS, STORAGE_RETRY_DEADLINE_MS
 from runnerd.core import ending, lease
 from runnerd.core.state import Runner
-from runnerd.core.transition import Step, with_live
+from runnerd.core.transition import Step, refuse, with_live
 
 
 def on_time_passed(runner: Runner, now: Now) -> Step:
@@ -22,6 +22,9 @@ def on_time_passed(runner: Runner, now: Now) -> Step:
         return ending.lose_authority(
             runner, ErrorCode.LEASE_EXPIRED_REQUIRES_BOOTSTRAP, STOP_TIMEOUT_MS, now
         )
+    connection = runner.live.connection
+    if connection is not None and now.mono_ms >= connection.expires_mono_ms:
+        return refuse(runner, ErrorCode.FRAMES_EXHAUSTED)
     due = runner.live.turn_deadline_mono_ms
     if due is not None and now.mono_ms >= due:
         runner = with_live(ending.stop_turn(runner, "timeout"), turn_deadline_mono_ms=None)
@@ -72,8 +75,10 @@ def next_deadline(runner: Runner) -> MonoMs | None:
     deadlines = [] if live.ending is not None else [when for _, when in _patience(runner)]
     if live.lease is not None:
         deadlines.append(live.lease.deadline_mono_ms)
-        if live.connection is not None and live.lease.can_renew:
-            deadlines.append(live.lease.renew_at_mono_ms)
+    if live.connection is not None and live.connection.closing is None:
+        deadlines.append(live.connection.expires_mono_ms)
+    if live.lease is not None and live.connection is not None and live.lease.can_renew:
+        deadlines.append(live.lease.renew_at_mono_ms)
     if live.ending is not None:
         deadlines.append(live.ending.deadline_mono_ms)
     if live.connection is None and not live.dialing:

@@ -14,16 +14,17 @@ from protocol.commands import WireCommand
 from protocol.envelope import CommandResultAck, Welcome
 from protocol.errors import ErrorCode
 from protocol.limits import (
+    KEY_LIFETIME_MS_MAX,
     RECONNECT_BACKOFF_DOUBLINGS_MAX,
     RECONNECT_BACKOFF_MS_MAX,
     RECONNECT_JITTER_PERCENT,
     REVOKE_FLUSH_TIMEOUT_MS,
     STOP_TIMEOUT_MS,
 )
-from runnerd.core import ending, lease
+from runnerd.core import downgrade, ending, lease
 from runnerd.core.commands import begin_delivery, on_command
 from runnerd.core.inputs import Connected, ConnectFailed, ConnectionLost
-from runnerd.core.outbox import drop_acknowledged, note
+from runnerd.core.outbox import Draft, drop_acknowledged, note, produce
 from runnerd.core.state import Connection, Lifecycle, Runner
 from runnerd.core.transition import Step, advance, refuse, with_live
 
@@ -49,7 +50,9 @@ def on_connected(runner: Runner, connected: Connected, now: Now) -> Step:
     runner = with_live(
         runner,
         connection=Connection(
-            binding=connected.binding, sent_through=runner.durable.acked_source_seq
+            binding=connected.binding,
+            sent_through=runner.durable.acked_source_seq,
+            expires_mono_ms=MonoMs(now.mono_ms + KEY_LIFETIME_MS_MAX),
         ),
         dialing=False,
         has_connected=True,
@@ -73,6 +76,9 @@ def on_connected(runner: Runner, connected: Connected, now: Now) -> Step:
     cursor = connected.welcome.acked_source_seq
     if cursor is not None:
         runner = drop_acknowledged(runner, cursor)
+    if connected.binding.version >= 2:
+        runner, unseen = downgrade.take_retained(runner)
+        runner = produce(runner, [Draft(kind, 0, payload, 2) for kind, payload in unseen], now)
     if runner.durable.lifecycle is Lifecycle.REVOKED:
         return Transition(begin_revoked_flush(runner, now))
     return _pending_commands(runner, connected.welcome.pending_commands, now)

@@ -32,6 +32,7 @@ from runnerd.core.actions import (
     StartHarness,
     StopHarness,
 )
+from runnerd.core.downgrade import body_for
 from runnerd.core.outbox import soft_room
 from runnerd.core.state import Lifecycle, Runner, Turn
 from runnerd.core.transition import Step, advance, claim, with_live
@@ -105,7 +106,14 @@ def _send_events(runner: Runner, now: Now) -> Step:
     connection_id = connection.binding.connection_id
     # A number that was sent and then lost in a crash would name another event later.
     actions: tuple[Gated[Action], ...] = tuple(
-        Gated(SendEvent(connection_id, entry.source_seq, bytes(entry.body)), after=runner.revision)
+        claim(
+            runner,
+            SendEvent(
+                connection_id,
+                entry.source_seq,
+                body_for(entry, connection.binding.version, runner.settings.identity),
+            ),
+        )
         for entry in durable.outbox[first:]
     )
     newest = SourceSeq(durable.next_source_seq - 1)

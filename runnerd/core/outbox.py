@@ -16,12 +16,12 @@ from protocol.base.revision import Transition
 from protocol.canonical_json import JsonValue
 from protocol.codec import event_envelope
 from protocol.errors import ErrorCode
-from protocol.events import Priority, runner_event
+from protocol.events import EventVersion, Priority, runner_event
 from protocol.ids import Identity, SourceSeq
 from protocol.limits import DIAGNOSTICS_MAX
 from protocol.redaction import bounded_diagnostic
 from protocol.timestamps import rfc3339_ms
-from runnerd.core import coalescing
+from runnerd.core import coalescing, downgrade
 from runnerd.core.state import Lifecycle, OutboxEntry, Runner
 from runnerd.core.transition import Step, advance, refuse, with_live
 
@@ -32,6 +32,7 @@ class Draft(msgspec.Struct, frozen=True):
     event_type: str
     priority: Priority
     payload: dict[str, JsonValue]
+    schema_version: EventVersion = 1
 
 
 @functools.lru_cache(maxsize=16)
@@ -76,6 +77,7 @@ def produce(runner: Runner, drafts: Sequence[Draft], now: Now) -> Runner:
             priority=draft.priority,
             payload=draft.payload,
             emitted_at=emitted_at,
+            schema_version=draft.schema_version,
         )
         entries.append(
             OutboxEntry(SourceSeq(seq), draft.priority, draft.event_type, msgspec.Raw(body))
@@ -158,6 +160,7 @@ def drop_acknowledged(runner: Runner, acked_source_seq: SourceSeq) -> Runner:
     if count == 0:
         return runner
     gone = outbox_bytes(durable.outbox[:count], runner.settings.identity)
+    runner = downgrade.retain(runner, durable.outbox[:count])
     shorter = advance(runner, acked_source_seq=acked_source_seq, outbox=durable.outbox[count:])
     return with_live(shorter, outbox_bytes=runner.live.outbox_bytes - gone)
 

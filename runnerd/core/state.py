@@ -61,6 +61,13 @@ class OutboxEntry(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fi
     body: msgspec.Raw
 
 
+class RetainedEvent(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """The newest native v2 payload of one kind that no v2 peer has acknowledged."""
+
+    event_type: str
+    payload: msgspec.Raw
+
+
 class CommandRecord(
     msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True
 ):
@@ -141,6 +148,8 @@ class Durable(
     run_terminal: bool = False
     harness_survived: bool = False
     terminal_delivery: TerminalDelivery | None = None
+    retained_events: tuple[RetainedEvent, ...] = ()
+    """At most one for each kind of native v2 state."""
     recoverable_failure: str | None = None
     unrecoverable_outcome: str | None = None
     diagnostics: tuple[str, ...] = ()
@@ -175,6 +184,8 @@ class Connection(msgspec.Struct, frozen=True, kw_only=True):
     """Every stored event with seq <= this has been ordered to be sent on this connection."""
     closing: ErrorCode | None = None
     """Set when we refused the peer: nothing more is applied or sent until it is gone."""
+    expires_mono_ms: MonoMs = MonoMs(2**53)
+    """When its keys are too old and it is to be replaced (R21)."""
     made_progress: bool = False
     """A message after the welcome was applied: the next reconnect need not back off."""
 
