@@ -101,6 +101,11 @@ def lose_authority(runner: Runner, code: ErrorCode, timeout_ms: int, now: Now) -
     return Transition(fail(lost, code, timeout_ms, now), refuse(runner, code).actions)
 
 
+def gives_up(runner: Runner) -> bool:
+    """Tell whether the present end wants no connection any more: it carries a code."""
+    return runner.live.ending is not None and runner.live.ending.code is not None
+
+
 def is_complete(runner: Runner) -> bool:
     """Tell whether everything that the present end waits for has happened.
 
