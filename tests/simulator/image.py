@@ -129,6 +129,8 @@ class Observer:
             return TORN
         file = self._disk.inodes[found]
         assert isinstance(file, File)
+        if not file.pieces and len(file.data) == len(file.stable):
+            return self._image(found)
         return parse(bytes(file.data))
 
     def _image(self, number: int | None) -> Image | None:

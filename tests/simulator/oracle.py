@@ -37,6 +37,8 @@ class Oracle:
     ack_late: int = 0
     command_late: int = 0
     """Highest cursor and command that it was told when it had none; they must leave no trace."""
+    uses_reserve: bool = False
+    """True if the newest state needs the bytes that are kept for facts of priority 0."""
     image: Image | None = None
     """Newest published state."""
 
@@ -46,7 +48,8 @@ class Oracle:
         invariants.I4(before, image, self)
         invariants.I1(image, self)
         invariants.I9(before, image)
-        invariants.I10(image, self)
+        total = invariants.I10(image, self)
+        self.uses_reserve = total > self.outbox_bytes_max - self.p0_reserve_bytes
         invariants.I13(before, image)
         for event in reversed(image.outbox):
             if event.source_seq <= self.frozen_through:

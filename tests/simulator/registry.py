@@ -31,3 +31,9 @@ def short_options() -> tuple[Option[ShortWorld], ...]:
         pressure.SHORT,
         rollback.SHORT,
     )
+
+
+def sometimes_of(stack: str) -> list[str]:
+    """Return what a batch of this stack must see."""
+    assert stack == "short"
+    return [fact for option in short_options() for fact in option.sometimes]

@@ -1,19 +1,22 @@
-"""The trace of a history: what happened, in order, and its hash (I23).
+"""The trace of a history: what happened, in order, its hash (I23) and its story.
 
 It decides which two histories count as the same. It refuses to know what an entry means.
 """
 
 import hashlib
 from collections.abc import Iterable
+from typing import Final
 
-STORY_LINE_LENGTH_MAX = 110
+import msgspec
+
+STORY_LINE_LENGTH_MAX: Final = 150
 
 
 def trace_hash(trace: Iterable[object]) -> str:
     """Return a digest of everything that happened, in hex."""
     digest = hashlib.sha256()
     for entry in trace:
-        digest.update(repr(entry).encode("utf-8", "replace"))
+        digest.update(_words(entry).encode("utf-8", "replace"))
         digest.update(b"\n")
     return digest.hexdigest()
 
@@ -22,12 +25,25 @@ def story(trace: Iterable[object], lines_max: int = 40) -> list[str]:
     """Return the last entries in words, numbered."""
     told = list(trace)
     first = max(0, len(told) - lines_max)
-    return [f"{number} {_words(entry)}" for number, entry in enumerate(told[first:], first + 1)]
+    return [f"{number} {_cut(_words(entry))}" for number, entry in enumerate(told[first:], first)]
 
 
 def _words(entry: object) -> str:
-    parts = entry if isinstance(entry, tuple) else (entry,)
-    text = " ".join(part if isinstance(part, str) else repr(part) for part in parts)
-    if len(text) > STORY_LINE_LENGTH_MAX:
-        return text[: STORY_LINE_LENGTH_MAX - 1] + "…"
-    return text
+    if isinstance(entry, tuple):
+        return " ".join(_words(part) for part in entry)
+    if isinstance(entry, str):
+        return entry
+    text = _ENCODER.encode(entry).decode()
+    return text if isinstance(entry, int) or entry is None else f"{type(entry).__name__} {text}"
+
+
+def _plain(value: object) -> str:
+    """Spell what JSON cannot carry, the same in every process: never an address."""
+    return f"<{type(value).__name__} {value}>" if isinstance(value, Exception) else "<redacted>"
+
+
+_ENCODER: Final = msgspec.json.Encoder(enc_hook=_plain)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= STORY_LINE_LENGTH_MAX else text[: STORY_LINE_LENGTH_MAX - 1] + "…"

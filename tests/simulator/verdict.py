@@ -3,9 +3,11 @@
 It decides how a broken invariant is spelled. It refuses to know any invariant.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from tests.simulator.draws import Draws
+from tests.simulator.profile import Profile
 
 
 class Violation(Exception):
@@ -23,11 +25,32 @@ class Outcome:
 
     stack: str
     draws: Draws
-    profile: str
+    profile: Profile
+    disabled: Collection[str] = ()
     violation: Violation | None = None
     step: int = 0
+    """The step of the storm at which it ended."""
     steps: int = 0
     virtual_ms: int = 0
     trace: list[object] = field(default_factory=list)
     seen: set[str] = field(default_factory=set)
     """Names of the "sometimes" facts that happened."""
+
+    @property
+    def families(self) -> list[str]:
+        """The families of trouble that existed."""
+        return [name for name, level in self.profile.families.items() if level]
+
+
+def traceback_violation(error: Exception) -> Violation:
+    """Return what a fault of the product means: a traceback is never an outcome (I18)."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    where = "?"
+    if trace is not None:
+        code = trace.tb_frame.f_code
+        where = f"{code.co_filename.rpartition('/')[2]}:{trace.tb_lineno}"
+    violation = Violation("I18", f"{type(error).__name__} at {where}: {error}")
+    violation.__cause__ = error
+    return violation

@@ -44,5 +44,5 @@ SHORT: Final = Option[World](
         Command("runner.suspend", lambda _: 1, family="suspend"),
         Command("runner.shutdown", lambda _: 1, family="shutdown"),
     ),
-    sometimes=("revoked", "turn refused while draining", "stopped on request", "shut down"),
+    sometimes=("revoked", "turn refused while draining", "stopped on request", "ended cleanly"),
 )

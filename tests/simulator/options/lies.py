@@ -61,7 +61,8 @@ def skip_command(world: World) -> None:
 
 def repeat_command(world: World) -> None:
     """Deliver a known command again, as it was."""
-    known = world.draws.stream("peer").pick("again", world.peer.commands)
+    stream, commands = world.draws.stream("peer"), world.peer.commands
+    known = commands[0] if stream.chance("first", 40) else stream.pick("again", commands)
     if known.controller_seq in world.peer.delivered:
         world.inbox.append(world.peer.says(Deliver(known), world.peer_now_ms))
         world.seen.add("command repeated")

@@ -81,9 +81,9 @@ SHORT: Final = Option[World](
         "fault at sync",
         "fault at close",
         "fault at rename",
-        "fault at unlink",
         "died in a write",
         "write undecided",
-        "write retried",
+        "write succeeded after a failure",
+        "ended on an undecided write",
     ),
 )

@@ -18,7 +18,7 @@ from tests.simulator.short.orders import perform
 from tests.simulator.short.starts import STARTS, put_in_place
 from tests.simulator.short.told import note
 from tests.simulator.short.world import World, settings_of
-from tests.simulator.verdict import Outcome, Violation
+from tests.simulator.verdict import Outcome, Violation, traceback_violation
 
 STEPS_MAX: Final = 60
 LONGEST: Final = (12, 18, 18, 24, 24, 40, STEPS_MAX)
@@ -49,7 +49,7 @@ def run_short(
     for option in options:
         if option.begin is not None:
             option.begin(world)
-    outcome = Outcome("short", draws, str(profile), trace=world.trace, seen=world.seen)
+    outcome = Outcome("short", draws, profile, disabled, trace=world.trace, seen=world.seen)
     present = [op for option in options for op in option.ops if profile.has(op.family or "")]
     world.grammar = tuple(
         command
@@ -60,7 +60,6 @@ def run_short(
     try:
         put_in_place(world, stream.pick("start", STARTS))
         profile.facts["start"] = world.start_name
-        outcome.profile = str(profile)
         _storm(world, (*OPS, *present), steps, outcome)
         calm_down(world)
         for option in options:
@@ -90,17 +89,3 @@ def _storm(world: World, ops: tuple[Op[World], ...], steps: int, outcome: Outcom
                 world.trace.append(op.name)
                 op.act(world)
                 break
-
-
-def traceback_violation(error: Exception) -> Violation:
-    """Return what a fault of the product means: a traceback is never an outcome (I18)."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    where = "?"
-    if trace is not None:
-        code = trace.tb_frame.f_code
-        where = f"{code.co_filename.rpartition('/')[2]}:{trace.tb_lineno}"
-    violation = Violation("I18", f"{type(error).__name__} at {where}: {error}")
-    violation.__cause__ = error
-    return violation

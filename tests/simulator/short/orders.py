@@ -80,6 +80,8 @@ def _send_event(world: World, action: SendEvent) -> None:
     world.oracle.event_left(action.source_seq, action.body, world.surviving())
     invariants.I3(action.source_seq, link.expected_seq)
     link.expected_seq += 1
+    if b'"outbox_full"' in action.body:
+        world.seen.add("output had no room")
     world.peer.arrived = max(world.peer.arrived, action.source_seq)
 
 
@@ -144,5 +146,15 @@ def _exit(world: World, order: Exit) -> None:
     invariants.I18(code, ENDS)
     if world.must_refuse is not None and code is not None and code.endswith("rollback_detected"):
         world.seen.add(world.must_refuse)
-    world.seen.add(f"exit {code}")
+    if (fact := _ENDS_SEEN.get(code)) is not None:
+        world.seen.add(fact)
     world.end_process(order)
+
+
+_ENDS_SEEN = {
+    None: "ended cleanly",
+    "lease_expired_requires_bootstrap": "lease expired",
+    "stop_requested": "stopped on request",
+    "storage_sync_failed": "ended on an undecided write",
+    "storage_unavailable": "ended on a dead disk",
+}

@@ -132,6 +132,7 @@ class World:
         """What this process was told with authority, or has found stored."""
         self.armed: tuple[int, Fault] | None = None
         """A fault for the n-th disk call from now."""
+        self.has_failed_write = False
         self.was_struck = False
         """True once a disk fault met this process."""
         self.faults_are_on = True
@@ -208,7 +209,7 @@ class World:
         self._store = StateFile(self._fs, self.machine, PATH, self.settings, lock)
         self.exit = self._surviving = self.failed_at_boot_ms = None
         self.stops = 0
-        self.was_struck = False
+        self.was_struck = self.has_failed_write = False
         try:
             durable = self._store.open()
         except Died:
@@ -363,12 +364,17 @@ class World:
             return
         self.attempted = None
         if failure is not None:
-            self.seen.add("write failed")
+            self.has_failed_write = True
             return
+        if self.has_failed_write:
+            self.has_failed_write = False
+            self.seen.add("write succeeded after a failure")
         image = self.observer.newest()
         if image is None:
             raise Violation("I8", "a write that succeeded left no whole state")
         self.oracle.published(image)
+        if self.oracle.uses_reserve:
+            self.seen.add("reserve used")
 
     # --- the disk ---------------------------------------------------------------------------------
 

@@ -1,0 +1,162 @@
+"""``./dev simulate``: histories by seed, by number, by the clock, from a tape.
+
+It decides what is asked for and what is printed. It refuses to run a history itself.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from tests.simulator import planted_cli
+from tests.simulator.batch import Batch, run_seeds
+from tests.simulator.registry import sometimes_of
+from tests.simulator.report import ROOT, full_report
+from tests.simulator.stacks import STACKS, replay
+from tests.simulator.tape import read
+from tests.simulator.trace import story, trace_hash
+from tests.simulator.verdict import Outcome
+
+FRESH_SEEDS: Final = 1_000_000
+_PROGRESS_S: Final = 30.0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run what the command line asks for; 0 if nothing is wrong."""
+    asked = _parser().parse_args(arguments)
+    if asked.list:
+        return _list()
+    if asked.planted is not None:
+        return planted_cli.run(asked.planted or None)
+    if asked.tape is not None:
+        return _one(replay(read(Path(asked.tape))), asked)
+    if asked.seed is not None:
+        stacks = [asked.stack] if asked.stack else list(STACKS)
+        return max(_seed(stack, asked.seed, asked) for stack in stacks)
+    return _batch(asked)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="./dev simulate", description=__doc__)
+    parser.add_argument("--stack", choices=list(STACKS), help="one stack only")
+    parser.add_argument("--seed", type=lambda text: int(text, 0), metavar="N", help="one history")
+    parser.add_argument("--seeds", metavar="A..B", help="histories A to B, both included")
+    parser.add_argument("--minutes", type=float, metavar="M", help="fresh seeds for M minutes")
+    parser.add_argument("--workers", type=int, metavar="N", help="processes (default: all cores)")
+    parser.add_argument("--planted", nargs="?", const="", metavar="ID", help="kill planted bugs")
+    parser.add_argument("--list", action="store_true", help="what there is")
+    parser.add_argument("--tape", metavar="FILE", help="a history that was written down")
+    parser.add_argument("--build-check", action="store_true", help="run twice, compare traces")
+    parser.add_argument("--story", action="store_true", help="tell a history that went well")
+    parser.add_argument("--hash", action="store_true", help=argparse.SUPPRESS)
+    return parser
+
+
+# --- one history ----------------------------------------------------------------------------
+
+
+def _seed(stack: str, seed: int, asked: argparse.Namespace) -> int:
+    if asked.build_check and not _builds_agree(stack, seed):
+        return 1
+    return _one(STACKS[stack](seed), asked)
+
+
+def _one(outcome: Outcome, asked: argparse.Namespace) -> int:
+    if asked.hash:
+        print(trace_hash(outcome.trace))
+        return 0
+    if outcome.violation is not None:
+        print(full_report(outcome, minimised=asked.tape is None))
+        return 1
+    print(f"ok  stack={outcome.stack}  seed={outcome.draws.seed}  profile={outcome.profile}")
+    print(f"    steps={outcome.steps}  trace={trace_hash(outcome.trace)}")
+    if asked.story:
+        print("\n".join(story(outcome.trace, 10_000)))
+    return 0
+
+
+def _builds_agree(stack: str, seed: int) -> bool:
+    """Run one history in two processes that hash differently (I23)."""
+    hashes = [hash_elsewhere(stack, seed, hash_seed) for hash_seed in ("1", "2")]
+    if hashes[0] == hashes[1]:
+        return True
+    print(f"FAIL I23 the traces of one seed differ  stack={stack}  seed={seed}")
+    return False
+
+
+def hash_elsewhere(stack: str, seed: int, hash_seed: str) -> str:
+    """Return the trace hash of a history in a process of its own."""
+    command = [sys.executable, "-m", "tests.simulator", "--hash"]
+    command += ["--stack", stack, "--seed", str(seed)]
+    environ = {**os.environ, "PYTHONHASHSEED": hash_seed}
+    found = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True)
+    return found.stdout.strip() or found.stderr.strip()
+
+
+# --- many -------------------------------------------------------------------------------------
+
+
+def _batch(asked: argparse.Namespace) -> int:
+    first, last = FRESH_SEEDS * (time.time_ns() // 1_000_000 % 1_000_000), None
+    minutes = asked.minutes
+    if asked.seeds is not None:
+        low, _, high = asked.seeds.partition("..")
+        first, last = int(low, 0), int(high or low, 0) + 1
+    elif minutes is None:
+        minutes = 1.0
+    stacks = [asked.stack] if asked.stack else list(STACKS)
+    share = None if minutes is None else minutes / len(stacks)
+    failed = 0
+    for stack in stacks:
+        progress = _Progress()
+        batch = run_seeds(
+            stack, first, last, minutes=share, workers=asked.workers, told=progress.tell
+        )
+        print(_summary(batch))
+        for seed, words in batch.failures[:5]:
+            print(f"  seed={seed}  {words}")
+        if batch.failures:
+            failed = 1
+            print(full_report(STACKS[stack](batch.failures[0][0])))
+    return failed
+
+
+class _Progress:
+    def __init__(self) -> None:
+        self._told_s = time.monotonic()
+
+    def tell(self, batch: Batch) -> None:
+        if time.monotonic() - self._told_s >= _PROGRESS_S:
+            self._told_s = time.monotonic()
+            print(f"... {_rate(batch)}, {batch.failed} failed", flush=True)
+
+
+def _rate(batch: Batch) -> str:
+    rate = 60 * batch.histories / batch.wall_s if batch.wall_s else 0.0
+    return f"{batch.stack}: {batch.histories} histories, {rate:,.0f} a minute"
+
+
+def _summary(batch: Batch) -> str:
+    alone = 60 * batch.histories / batch.busy_s if batch.busy_s else 0.0
+    missing = [fact for fact in sometimes_of(batch.stack) if not batch.seen[fact]]
+    lines = [
+        f"{_rate(batch)} ({alone:,.0f} a minute of processor time), {batch.failed} failed,"
+        f" {batch.entries} trace entries, {batch.virtual_ms / 3_600_000:,.1f} virtual hours",
+        f"  never seen: {', '.join(missing) or 'nothing is missing'}",
+    ]
+    return "\n".join(lines)
+
+
+def _list() -> int:
+    for stack in STACKS:
+        print(f"{stack}: {', '.join(sometimes_of(stack))}")
+    print(planted_cli.listing())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,133 @@
+"""Many histories in worker processes, and what a batch has seen.
+
+It decides which seeds run where. It refuses to judge one: a history brings its own verdict.
+"""
+
+import multiprocessing
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import count
+from multiprocessing.queues import SimpleQueue
+from typing import Final
+
+from tests.simulator.stacks import STACKS
+
+CHUNK: Final[dict[str, int]] = {"short": 100, "full": 10}
+FAILURES_KEPT_MAX: Final = 20
+
+
+@dataclass
+class Batch:
+    """What many histories of one stack came to."""
+
+    stack: str
+    histories: int = 0
+    entries: int = 0
+    virtual_ms: int = 0
+    busy_s: float = 0.0
+    """Processor time of the histories alone, over all workers."""
+    wall_s: float = 0.0
+    failed: int = 0
+    failures: list[tuple[int, str]] = field(default_factory=list)
+    """Seed and words of some failures, by seed."""
+    seen: Counter[str] = field(default_factory=Counter)
+
+    def add(self, other: "Batch") -> None:
+        """Take in a part."""
+        self.histories += other.histories
+        self.entries += other.entries
+        self.virtual_ms += other.virtual_ms
+        self.busy_s += other.busy_s
+        self.failed += other.failed
+        self.failures = sorted(self.failures + other.failures)[:FAILURES_KEPT_MAX]
+        self.seen.update(other.seen)
+
+
+def run_chunk(stack: str, seeds: range) -> Batch:
+    """Run some histories in this process."""
+    batch = Batch(stack)
+    began_s = time.process_time()
+    for seed in seeds:
+        outcome = STACKS[stack](seed)
+        batch.histories += 1
+        batch.entries += len(outcome.trace)
+        batch.virtual_ms += outcome.virtual_ms
+        batch.seen.update(outcome.seen)
+        if outcome.violation is not None:
+            batch.failed += 1
+            batch.failures.append((seed, str(outcome.violation)))
+    batch.busy_s = time.process_time() - began_s
+    return batch
+
+
+def run_seeds(
+    stack: str,
+    first: int,
+    last: int | None,
+    *,
+    minutes: float | None = None,
+    workers: int | None = None,
+    stops_at_failure: bool = False,
+    told: Callable[[Batch], None] | None = None,
+) -> Batch:
+    """Run histories of seeds ``first`` to ``last`` - 1, or until the time is over.
+
+    Args:
+        told: gets the batch so far after each part.
+    """
+    began_s = time.monotonic()
+    deadline_s = None if minutes is None else began_s + 60 * minutes
+    number = workers or os.cpu_count() or 1
+    context = multiprocessing.get_context("fork")
+    parts: SimpleQueue[Batch | None] = context.SimpleQueue()
+    processes = [
+        context.Process(
+            target=_work,
+            args=(stack, _chunks(stack, first, last, index, number), deadline_s, parts),
+            daemon=True,
+        )
+        for index in range(number)
+    ]
+    for process in processes:
+        process.start()
+    batch, running = Batch(stack), number
+    while running:
+        part = parts.get()
+        if part is None:
+            running -= 1
+            continue
+        batch.add(part)
+        batch.wall_s = time.monotonic() - began_s
+        if told is not None:
+            told(batch)
+        if stops_at_failure and batch.failed:
+            break
+    for process in processes:
+        process.terminate()
+        process.join()
+    batch.wall_s = time.monotonic() - began_s
+    return batch
+
+
+def _chunks(stack: str, first: int, last: int | None, index: int, workers: int) -> Iterator[range]:
+    size = CHUNK[stack]
+    for start in count(first + index * size, workers * size):
+        if last is not None and start >= last:
+            return
+        yield range(start, start + size if last is None else min(start + size, last))
+
+
+def _work(
+    stack: str,
+    chunks: Iterator[range],
+    deadline_s: float | None,
+    parts: "SimpleQueue[Batch | None]",
+) -> None:
+    for seeds in chunks:
+        if deadline_s is not None and time.monotonic() >= deadline_s:
+            break
+        parts.put(run_chunk(stack, seeds))
+    parts.put(None)
