@@ -81,7 +81,7 @@ def next_deadline(runner: Runner) -> MonoMs | None:
         deadlines.append(live.lease.renew_at_mono_ms)
     if live.ending is not None:
         deadlines.append(live.ending.deadline_mono_ms)
-    if live.connection is None and not live.dialing and not ending.gives_up(runner):
+    if ending.wants_connection(runner):
         deadlines.append(live.dial_at_mono_ms)
     if live.turn_deadline_mono_ms is not None:
         deadlines.append(live.turn_deadline_mono_ms)

@@ -219,12 +219,7 @@ def _forget(runner: Runner) -> Step:
 
 def _dial(runner: Runner, now: Now) -> Step:
     live, durable = runner.live, runner.durable
-    gives_up = live.ending is not None and live.ending.code is not None
-    # The one-use ticket is gone once a lease was granted.
-    has_credential = live.lease is not None or not live.has_connected
-    if live.connection is not None or live.dialing or gives_up or not has_credential:
-        return Transition(runner)
-    if now.mono_ms < live.dial_at_mono_ms:
+    if not ending.wants_connection(runner) or now.mono_ms < live.dial_at_mono_ms:
         return Transition(runner)
     resume = Resume(
         last_controller_command_seq=durable.last_controller_command_seq,

@@ -101,9 +101,16 @@ def lose_authority(runner: Runner, code: ErrorCode, timeout_ms: int, now: Now) -
     return Transition(fail(lost, code, timeout_ms, now), refuse(runner, code).actions)
 
 
-def gives_up(runner: Runner) -> bool:
-    """Tell whether the present end wants no connection any more: it carries a code."""
-    return runner.live.ending is not None and runner.live.ending.code is not None
+def wants_connection(runner: Runner) -> bool:
+    """Tell whether a connection is missing, still of use, and not being made already.
+
+    An end that carries a code needs none any more. Without a lease after the first welcome
+    there is no credential: the one-use ticket is gone.
+    """
+    live = runner.live
+    gives_up = live.ending is not None and live.ending.code is not None
+    has_credential = live.lease is not None or not live.has_connected
+    return live.connection is None and not live.dialing and not gives_up and has_credential
 
 
 def is_complete(runner: Runner) -> bool:

@@ -451,6 +451,17 @@ def test_expired_lease_stops_the_harness_and_needs_a_fresh_ticket() -> None:
     assert world.durable.outbox
 
 
+def test_end_that_gives_up_waits_for_nothing_but_its_own_deadline() -> None:
+    world = running()
+    world.feed(ConnectionLost(world.binding.connection_id, ErrorCode.CONNECTION_LOST))
+    world.later(10_000, TimePassed())
+
+    ending, lease = world.runner.live.ending, world.runner.live.lease
+    assert ending is not None
+    assert lease is not None
+    assert step.next_deadline(world.runner) == min(ending.deadline_mono_ms, lease.deadline_mono_ms)
+
+
 def test_grace_over_ends_a_runner_that_was_connected_once() -> None:
     world = connected()
     world.feed(ConnectionLost(world.binding.connection_id, ErrorCode.CONNECTION_LOST))
