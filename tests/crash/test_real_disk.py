@@ -175,6 +175,17 @@ def test_directory_is_refused_when_its_parent_may_not_be_written(place: Place) -
     assert open_refusal(place) is ErrorCode.STATE_UNSAFE
 
 
+def test_closing_twice_leaves_a_descriptor_of_others_alone(place: Place) -> None:
+    file = place.opened()
+    file.close()
+    other = os.open(place.directory, os.O_RDONLY)
+
+    file.close()
+
+    assert os.fstat(other).st_ino == place.directory.stat().st_ino
+    os.close(other)
+
+
 def test_two_starts_may_create_the_directory_at_once(place: Place) -> None:
     class Late(PosixFilesystem):
         def make_directory(self, path: str, mode: int) -> None:
