@@ -47,18 +47,11 @@ class Driver(Generic[RevisedT, StimulusT, ActionT, WriteT]):
         self,
         state: RevisedT,
         step: StepFunction[RevisedT, StimulusT, ActionT, WriteT],
-        *,
-        staged: RevisedT | None = None,
     ) -> None:
-        """Begin with ``state``, which is durable.
-
-        Args:
-            staged: where the core begins if that is ahead of what is durable, e.g. a state
-                that no file holds yet; the first action gated on it causes the write.
-        """
+        """Begin with ``state``, which is durable, or which nobody has seen yet."""
         self._step = step
         self._committed = state
-        self._staged = state if staged is None else staged
+        self._staged = state
         self._held: deque[Gated[ActionT]] = deque()
         self._passing: deque[ActionT] = deque()
         self._unwritten: list[WriteT] = []

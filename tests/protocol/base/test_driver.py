@@ -205,16 +205,6 @@ def test_later_attempt_writes_each_staged_change_once() -> None:
     assert wrote(actor).writes == ("d",)
 
 
-def test_beginning_ahead_of_the_durable_state_writes_it_for_the_first_waiting_action() -> None:
-    actor: Actor = Driver(State(), step, staged=State(Revision(3), "new"))
-
-    assert actor.next_write() is None
-    actor.feed(Order("hello", gated=("send",)), NOW)
-    assert sent(actor) == []
-    assert wrote(actor) == Write(State(Revision(3), "hello"), Revision(3), ())
-    assert sent(actor) == ["send"]
-
-
 @pytest.mark.parametrize("report", [Driver.wrote, Driver.write_failed])
 def test_report_of_a_write_that_was_not_asked_for_is_a_fault_of_ours(report: object) -> None:
     actor = driver(Order("a", durable=True, gated=("send",)))
