@@ -47,11 +47,17 @@ from protocol.timestamps import rfc3339_ms
 class Shell:
     """Everything that is live in one controller; used from one event loop only."""
 
-    def __init__(self, store: Store, clock: Clock, entropy: Entropy) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        entropy: Entropy,
+        new_writer: Callable[[asyncio.AbstractEventLoop], Writer] = Writer,
+    ) -> None:
         self._store = store
         self._clock = clock
         self._loop = asyncio.get_running_loop()
-        self._writer = Writer(self._loop)
+        self._writer = new_writer(self._loop)
         self._commits = Commits(store, self._writer, self)
         self.reception = Reception(self._find_run, self.post, entropy)
         self._runs: dict[RunId, RunSlot] = {}
