@@ -20,7 +20,7 @@ import structlog
 from controller_mock.console import inspect
 from controller_mock.console.arguments import parse
 from controller_mock.console.conversation import Program
-from controller_mock.console.data_directory import make_private
+from controller_mock.console.data_directory import RUNNERS_NAME, make_private
 from controller_mock.console.live_run import RunOptions, run_program
 from controller_mock.console.run_identity import checked_run_id, fresh_run_id
 from controller_mock.console.serve import RUN_FIELD, ServeOptions, check_address, serve
@@ -35,7 +35,7 @@ OptionsT = TypeVar("OptionsT")
 
 _REMEDIES: Final = {
     ErrorCode.STATE_LOCKED: "another controller has this data; wait for it or give another --data",
-    ErrorCode.STATE_UNSAFE: "the data directory must be this user's own, with mode 0700",
+    ErrorCode.STATE_UNSAFE: "use a --data that is empty, or this user's own and private",
     ErrorCode.STATE_MISSING: "nothing was stored there yet; check --data",
     ErrorCode.STATE_CORRUPT: "it was left as it is; restore a copy or give another --data",
     ErrorCode.STATE_FOREIGN: "it was left as it is; give another --data",
@@ -156,7 +156,7 @@ def _open(data: Path) -> SqliteStore:
         make_private(data)
     except OSError as error:
         raise PrpError(ErrorCode.STATE_UNSAFE, f"{data}: {os.strerror(error.errno or 0)}") from None
-    return open_store(data)
+    return open_store(data, neighbours=(RUNNERS_NAME,))
 
 
 def _print(data: bytes) -> None:

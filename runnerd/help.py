@@ -114,7 +114,7 @@ ENDS: Final[dict[ErrorCode, tuple[str, str]]] = {
     ErrorCode.STATE_LOCKED: ("the state directory is in use", "end the other process first"),
     ErrorCode.STATE_UNSAFE: (
         "the state directory is not private",
-        "make it private to this user, or use another --state-dir",
+        "use an empty --state-dir, or give its files mode 0600 if they are this run's",
     ),
     ErrorCode.STATE_MISSING: ("the state file is missing", _LOOK_AT_FILE),
     ErrorCode.STATE_CORRUPT: ("the state file is damaged", _LOOK_AT_FILE),

@@ -10,7 +10,6 @@ from typing import Final
 
 from protocol.ids import RunId
 
-STORE_NAME: Final = "controller.sqlite"
 RUNNERS_NAME: Final = "runners"
 
 

@@ -9,7 +9,7 @@ import os
 import sqlite3
 import threading
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Final, assert_never
 
@@ -28,6 +28,7 @@ from controller_mock.core.actions import (
 from controller_mock.core.state import RunConfig, StoredRun
 from controller_mock.storage import sqlite_schema as sql
 from controller_mock.storage.sqlite_files import (
+    FILE_NAMES,
     LOCK_NAME,
     check_database,
     create_if_absent,
@@ -207,8 +208,12 @@ class _NotUnique(Exception):
     """A row of the commit repeats a key."""
 
 
-def open_store(path: Path) -> SqliteStore:
+def open_store(path: Path, neighbours: Collection[str] = ()) -> SqliteStore:
     """Open the store in a directory, which is created with an empty one if it is absent.
+
+    Args:
+        neighbours: names beside the store that are the program's own as well; see
+            `open_private_directory`.
 
     Raises:
         PrpError: ``state_locked`` while another process has it, ``state_unsafe``,
@@ -219,7 +224,8 @@ def open_store(path: Path) -> SqliteStore:
     Source: architecture D8, faults R9 and R24.
     """
     fs = PosixFilesystem()
-    directory = open_private_directory(fs, os.fspath(path))
+    ours = FILE_NAMES.union(neighbours)
+    directory = open_private_directory(fs, os.fspath(path), ours.__contains__)
     try:
         lock = lock_directory(os.fspath(path), LOCK_NAME)
         try:

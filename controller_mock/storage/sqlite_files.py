@@ -33,7 +33,12 @@ LOCK_NAME: Final = "controller.lock"
 
 _NEW_NAME: Final = "controller.db.new"
 _WAL_SUFFIX: Final = "-wal"
-_LEFTOVERS: Final = (_NEW_NAME, f"{_NEW_NAME}-journal", f"{_NEW_NAME}-wal", f"{_NEW_NAME}-shm")
+_BESIDE: Final = ("-journal", _WAL_SUFFIX, "-shm")
+_LEFTOVERS: Final = (_NEW_NAME, *(_NEW_NAME + suffix for suffix in _BESIDE))
+FILE_NAMES: Final = frozenset(
+    (LOCK_NAME, DATABASE_NAME, *(DATABASE_NAME + suffix for suffix in _BESIDE), *_LEFTOVERS)
+)
+"""Every name that a store gives to a file in its directory."""
 
 # Source: sqlite.org/fileformat.html, "The Database Header".
 _MAGIC: Final = b"SQLite format 3\0"

@@ -8,6 +8,7 @@ refuses to know what the content means, and never repairs it or picks an older c
 """
 
 import errno
+from collections.abc import Collection
 from typing import Final
 
 from protocol.base.ports import Entropy, Filesystem
@@ -47,7 +48,8 @@ class WriteFailed(PrpError):
 class AtomicFile:
     """The file ``name`` in ``directory``, whose lock this process holds.
 
-    Call `open_directory` first. One thread at a time may use an instance.
+    Call `open_directory` first. One thread at a time may use an instance. ``neighbours``
+    are the names of the program's other files in the directory.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class AtomicFile:
         name: str,
         schema: str,
         size_max: int,
+        neighbours: Collection[str] = (),
     ) -> None:
         self._fs = fs
         self._entropy = entropy
@@ -66,13 +69,14 @@ class AtomicFile:
         self._name = name
         self._schema = schema
         self._size_max = size_max
+        self._neighbours = neighbours
         self._directory: int | None = None
         self._is_undecided = False
 
     def open_directory(self) -> None:
         """Create or tighten the directory and keep it open; see `open_private_directory`."""
         assert self._directory is None, "the directory is open already"
-        self._directory = open_private_directory(self._fs, self._path)
+        self._directory = open_private_directory(self._fs, self._path, self._is_ours)
 
     def close(self) -> None:
         """Let go of the directory."""
@@ -234,6 +238,9 @@ class AtomicFile:
 
     def _temp_name(self, random: str) -> str:
         return f".{self._name}.{random}{_TEMP_SUFFIX}"
+
+    def _is_ours(self, name: str) -> bool:
+        return name == self._name or name in self._neighbours or self._is_leftover(name)
 
     def _is_leftover(self, name: str) -> bool:
         random = name.removeprefix(f".{self._name}.").removesuffix(_TEMP_SUFFIX)

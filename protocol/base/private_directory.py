@@ -6,10 +6,12 @@ know what they hold.
 
 import contextlib
 import errno
+from collections.abc import Callable
 from typing import Final
 
 from protocol.base.ports import FileStatus, Filesystem
 from protocol.errors import ErrorCode, PrpError
+from protocol.limits import LEFTOVER_NAMES_MAX
 
 DIRECTORY_MODE: Final = 0o700
 FILE_MODE: Final = 0o600
@@ -19,14 +21,23 @@ UNSAFE_ERRNOS: Final = (errno.ELOOP, errno.EACCES, errno.EPERM, errno.ENXIO, err
 """The kernel's answers for a name that is not a plain private one, unlike a failing disk."""
 
 
-def open_private_directory(fs: Filesystem, path: str) -> int:
+_OF_THE_DISK: Final = "lost+found"
+"""What a new file system holds at its root, where a volume for the directory is mounted."""
+
+
+def open_private_directory(fs: Filesystem, path: str, is_ours: Callable[[str], bool]) -> int:
     """Create a directory if it is absent, tighten it to 0700, and return it open.
+
+    Args:
+        is_ours: tells whether a name in the directory is one of this program's own. A
+            directory that holds anything else may be somebody's home, or the root of the
+            machine: it is used if it is private already, and its mode is never changed.
 
     Returns:
         A descriptor, to be used instead of the path from here on: the path may come to
         name something else. Raises PrpError ``state_unsafe`` if the path is a symlink, no
-        directory, another user's, or cannot be made private; ``storage_sync_failed`` if
-        the directory's own name cannot be made durable.
+        directory, another user's, or cannot or must not be made private;
+        ``storage_sync_failed`` if the directory's own name cannot be made durable.
 
     Source: runner-behaviour 3, faults S17.
     """
@@ -42,7 +53,7 @@ def open_private_directory(fs: Filesystem, path: str) -> int:
     except ValueError as error:
         raise unsafe("its name is not one that a path can have") from error
     try:
-        _tighten(fs, descriptor)
+        _tighten(fs, descriptor, is_ours)
     except PrpError:
         close_quietly(fs, descriptor)
         raise
@@ -128,12 +139,14 @@ def _sync_name(fs: Filesystem, path: str, *, created: bool) -> None:
         close_quietly(fs, descriptor)
 
 
-def _tighten(fs: Filesystem, descriptor: int) -> None:
+def _tighten(fs: Filesystem, descriptor: int, is_ours: Callable[[str], bool]) -> None:
     try:
         status = fs.fstat(descriptor)
         if status.owner_uid != fs.effective_uid():
             raise unsafe("belongs to another user")
         if status.mode != DIRECTORY_MODE:
+            if not _holds_only(fs, descriptor, is_ours):
+                raise unsafe(f"has mode {status.mode:04o} and holds what others put there")
             fs.change_mode(descriptor, DIRECTORY_MODE)
             status = fs.fstat(descriptor)
     except OSError as error:
@@ -141,6 +154,11 @@ def _tighten(fs: Filesystem, descriptor: int) -> None:
     # Some file systems accept a change of mode and keep their own.
     if status.mode & _OTHERS:
         raise unsafe(f"keeps mode {status.mode:04o} where {DIRECTORY_MODE:04o} was asked for")
+
+
+def _holds_only(fs: Filesystem, descriptor: int, is_ours: Callable[[str], bool]) -> bool:
+    names = fs.list_directory(descriptor, LEFTOVER_NAMES_MAX)
+    return all(name == _OF_THE_DISK or is_ours(name) for name in names)
 
 
 def _without_empty_parts(path: str) -> str:

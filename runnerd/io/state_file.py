@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 from protocol.base.atomic_file import AtomicFile
 from protocol.base.ports import Entropy, Filesystem
-from protocol.base.posix_fs import lock_directory
+from protocol.base.posix_fs import LOCK_FILE_NAME, lock_directory
 from protocol.limits import STATE_BYTES_OVERHEAD_MAX
 from runnerd.core.state import STATE_SCHEMA, Durable, Settings
 from runnerd.core.state_codec import encode, load
@@ -47,6 +47,7 @@ class StateFile:
             name=STATE_FILE_NAME,
             schema=STATE_SCHEMA,
             size_max=settings.max_outbox_bytes + STATE_BYTES_OVERHEAD_MAX,
+            neighbours=(LOCK_FILE_NAME,),
         )
 
     def open(self) -> Durable | None:

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import stat
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,31 @@ def test_missing_dependency_ends_with_one_line(tmp_path: Path) -> None:
     assert (run.process.returncode, run.code) == (70, "internal_fault")
     assert len(run.stderr.splitlines()) == 1
     assert "msgspec" in run.last_line
+
+
+def test_folder_that_others_use_is_refused_and_keeps_its_mode(tmp_path: Path) -> None:
+    folder = tmp_path / "photographs"
+    folder.mkdir()
+    (folder / "cat.jpeg").touch()
+    folder.chmod(0o755)
+
+    run = ended(*flags(NOWHERE, folder))
+
+    assert (run.process.returncode, run.code) == (73, "state_unsafe")
+    assert "use an empty --state-dir" in run.last_line
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o755
+    assert os.listdir(folder) == ["cat.jpeg"]
+
+
+def test_state_directory_is_made_private_when_it_holds_only_our_files(tmp_path: Path) -> None:
+    path = stored(tmp_path / "state", b"")
+    (path.parent / "runner.lock").touch(0o600)
+    path.parent.chmod(0o755)
+
+    run = ended(*flags(NOWHERE, path.parent))
+
+    assert run.code == "state_corrupt"
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
 
 
 def test_unknown_flag_ends_with_usage_and_one_line(tmp_path: Path) -> None:

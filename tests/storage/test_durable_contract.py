@@ -158,6 +158,29 @@ def test_a_place_that_others_could_reach_is_tightened(kind: StoreKind, place: Pa
     assert stat.S_IMODE(place.stat().st_mode) == 0o700
 
 
+def test_a_place_with_a_store_of_ours_is_tightened(kind: StoreKind, place: Path) -> None:
+    kind.open(place).close()
+    place.chmod(0o755)
+
+    kind.open(place).close()
+
+    assert stat.S_IMODE(place.stat().st_mode) == 0o700
+
+
+def test_a_place_that_holds_what_others_put_there_is_refused_and_left_alone(
+    kind: StoreKind, place: Path
+) -> None:
+    (place / "photographs").mkdir(parents=True)
+    place.chmod(0o755)
+
+    with pytest.raises(PrpError) as caught:
+        kind.open(place)
+
+    assert caught.value.code is ErrorCode.STATE_UNSAFE
+    assert stat.S_IMODE(place.stat().st_mode) == 0o755
+    assert os.listdir(place) == ["photographs"]
+
+
 def test_a_place_that_is_a_symlink_is_refused(kind: StoreKind, tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")

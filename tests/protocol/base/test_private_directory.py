@@ -6,10 +6,11 @@ import pytest
 
 from protocol.base.private_directory import open_private_directory
 from protocol.errors import ErrorCode, PrpError
-from tests.simulator.disk import ROOT, Disk, Symlink
+from tests.simulator.disk import ROOT, Directory, Disk, File, Symlink
 from tests.simulator.disk_process import Call, DiskProcess, Fault, Refuse
 
 PATH = "/run/state"
+OURS = frozenset(("state.json", "state.lock"))
 
 
 def striking(disk: Disk, name: str, subject: str, number: int) -> DiskProcess:
@@ -19,17 +20,31 @@ def striking(disk: Disk, name: str, subject: str, number: int) -> DiskProcess:
     return DiskProcess(disk, nemesis)
 
 
+def opened(process: DiskProcess, path: str = PATH) -> int:
+    return open_private_directory(process, path, OURS.__contains__)
+
+
 def refusal(process: DiskProcess, path: str = PATH) -> ErrorCode:
     with pytest.raises(PrpError) as caught:
-        open_private_directory(process, path)
+        opened(process, path)
     assert process.open_subjects == []
     return caught.value.code
 
 
 def with_directory() -> Disk:
     disk = Disk()
-    open_private_directory(DiskProcess(disk), PATH)
+    opened(DiskProcess(disk))
     return disk
+
+
+def directory_of(disk: Disk, mode: int, *names: str) -> Directory:
+    """Return the directory of a disk with this mode and these names in it."""
+    number = disk.directory(disk.directory(ROOT).entries["run"]).entries["state"]
+    directory = disk.directory(number)
+    directory.mode = mode
+    for name in names:
+        directory.entries[name] = disk.add(File(0o600, disk.uid))
+    return directory
 
 
 def exists(disk: Disk, path: str) -> bool:
@@ -43,7 +58,7 @@ def exists(disk: Disk, path: str) -> bool:
 def test_each_directory_gets_a_durable_name_before_the_next_is_made() -> None:
     process = DiskProcess(Disk())
 
-    open_private_directory(process, PATH)
+    opened(process)
 
     changes = [(c.name, c.subject) for c in process.calls if c.name in ("make_directory", "sync")]
     assert changes == [
@@ -57,7 +72,7 @@ def test_each_directory_gets_a_durable_name_before_the_next_is_made() -> None:
 def test_name_of_an_existing_directory_is_made_durable_again() -> None:
     process = DiskProcess(with_directory())
 
-    open_private_directory(process, PATH)
+    opened(process)
 
     assert [call.subject for call in process.calls if call.name == "sync"] == ["/run"]
 
@@ -66,7 +81,7 @@ def test_name_of_an_existing_directory_is_made_durable_again() -> None:
 def test_existing_directory_is_accepted_when_its_parent_may_not_be_listed(number: int) -> None:
     process = striking(with_directory(), "open_directory", "/run", number)
 
-    open_private_directory(process, PATH)
+    opened(process)
 
     assert process.open_subjects == [PATH]
 
@@ -98,10 +113,10 @@ def test_directory_is_refused_by_name_when_it_cannot_be_made(number: int) -> Non
     assert refusal(process) is ErrorCode.STATE_UNSAFE
 
 
-@pytest.mark.parametrize("name", ["fstat", "change_mode"])
+@pytest.mark.parametrize("name", ["fstat", "list_directory", "change_mode"])
 def test_directory_is_refused_when_its_mode_cannot_be_learned_or_set(name: str) -> None:
     disk = with_directory()
-    disk.inodes[disk.directory(disk.directory(ROOT).entries["run"]).entries["state"]].mode = 0o755
+    directory_of(disk, 0o755)
     process = striking(disk, name, PATH, errno.EPERM)
 
     assert refusal(process) is ErrorCode.STATE_UNSAFE
@@ -113,7 +128,7 @@ def test_directory_is_refused_when_it_keeps_an_open_mode() -> None:
             return
 
     disk = with_directory()
-    disk.inodes[disk.directory(disk.directory(ROOT).entries["run"]).entries["state"]].mode = 0o750
+    directory_of(disk, 0o750)
 
     assert refusal(Stubborn(disk)) is ErrorCode.STATE_UNSAFE
 
@@ -123,7 +138,42 @@ def test_directory_below_a_symlink_is_accepted_and_a_symlink_itself_is_not() -> 
     disk.directory(ROOT).entries["link"] = disk.add(Symlink("/run"))
     disk.directory(ROOT).entries["loop"] = disk.add(Symlink("/loop"))
 
-    open_private_directory(DiskProcess(disk), "/link/state")
+    opened(DiskProcess(disk), "/link/state")
 
     assert refusal(DiskProcess(disk), "/link") is ErrorCode.STATE_UNSAFE
     assert refusal(DiskProcess(disk), "/loop/state") is ErrorCode.STATE_UNSAFE
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o2700, 0o500])
+@pytest.mark.parametrize("names", [(), ("state.json", "state.lock"), ("lost+found", "state.lock")])
+def test_directory_is_made_private_when_all_in_it_is_ours(mode: int, names: tuple[str]) -> None:
+    directory = directory_of(disk := with_directory(), mode, *names)
+
+    opened(DiskProcess(disk))
+
+    assert directory.mode == 0o700
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o1777, 0o550])
+@pytest.mark.parametrize("names", [("bin",), ("state.json", "letter.txt")])
+def test_directory_keeps_its_mode_when_it_holds_what_is_not_ours(
+    mode: int, names: tuple[str]
+) -> None:
+    directory = directory_of(disk := with_directory(), mode, *names)
+
+    assert refusal(DiskProcess(disk)) is ErrorCode.STATE_UNSAFE
+    assert directory.mode == mode
+
+
+def test_root_of_the_machine_keeps_its_mode() -> None:
+    disk = with_directory()
+    disk.directory(ROOT).mode = 0o755
+
+    assert refusal(DiskProcess(disk), "/") is ErrorCode.STATE_UNSAFE
+    assert disk.directory(ROOT).mode == 0o755
+
+
+def test_private_directory_is_accepted_whatever_else_it_holds() -> None:
+    directory_of(disk := with_directory(), 0o700, "announcement")
+
+    assert opened(DiskProcess(disk)) is not None
