@@ -15,7 +15,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from urllib.parse import urlsplit
 
 from tests.bench.bare_client import bodies
-from tests.bench.bare_files import BareFile, BareTable
+from tests.bench.bare_file import BareFile
+from tests.bench.bare_table import BareTable
 from tests.bench.blocking import Offered, Session, Wire
 from tests.bench.figures import Figure, Goal, Measured, Outcome
 from tests.bench.ours import our_controller, run_config
@@ -63,7 +64,7 @@ async def line_to_ack(site: Site) -> Mapping[str, Outcome]:
         # The file holds the last event, as it does whenever one event is on its way.
         state = (directory / "runner" / "runner-state.json").read_bytes()
         with (
-            contextlib.closing(BareFile(site.fresh_folder())) as file,
+            contextlib.closing(BareFile(str(site.fresh_folder()))) as file,
             contextlib.closing(BareTable(site.fresh_folder())) as table,
         ):
 
