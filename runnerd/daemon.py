@@ -41,6 +41,7 @@ Run: TypeAlias = Callable[[Sequence[str], CapturedTicket, StopSignals], int]
 _STANDARD_OUTPUT: Final = 1
 _STATE_ID_BYTES: Final = 16
 _SEED_BYTES: Final = 4
+_INSPECT: Final = "inspect"
 _INFORMATION: Final = ("-h", "--version", "--build-metadata")
 _CREDENTIALS_VARIABLE: Final = "CREDENTIALS_DIRECTORY"
 
@@ -67,6 +68,10 @@ def run(arguments: Sequence[str], captured: CapturedTicket, stops: StopSignals) 
         return ExitStatus.OK
     known = Known()
     try:
+        if arguments[:1] and arguments[0] == _INSPECT:
+            from runnerd.inspecting import run_inspect
+
+            return run_inspect(arguments[1:])
         config = read_config(arguments, os.environ.get(LOG_LEVEL_VARIABLE))
         code = _run(config, captured, stops, known)
     except PrpError as error:

@@ -16,6 +16,7 @@ USAGE: Final = """\
 usage: runnerd --connect-url URL --state-dir DIR --run-id ID --session-id ID --turn-id ID
                --item-id ID --runner-id ID --environment-lease-id ID --runner-version TEXT
                --runner-digest TEXT [OPTIONS]
+       runnerd inspect --state-dir DIR [--json]
 
 The daemon of one agent run: it connects to a controller, starts the agent when told to, and
 keeps every event and command result on disk until the controller has acknowledged it.
@@ -23,6 +24,9 @@ keeps every event and command result on disk until the controller has acknowledg
 The one-use bootstrap ticket comes in the environment variable
 PAPERCLIP_RUNNER_BOOTSTRAP_TICKET, which is overwritten at once, or in a file (see below).
 It is never an argument.
+
+`inspect` shows what a state directory holds and what a restart would do. It changes nothing,
+works beside a running daemon, and ends with the status with which a start would refuse the state.
 
 required:
   --connect-url URL            ws:// to a loopback address, or wss:// to a verified server

@@ -32,16 +32,29 @@ def load(content: bytes, settings: Settings) -> Durable:
 
     Source: runner-behaviour 3.2.
     """
-    try:
-        durable = _DECODER.decode(content)
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
-        raise PrpError(ErrorCode.STATE_CORRUPT, "the state does not have its form") from None
+    durable = _decoded(content)
     if durable.identity != settings.identity:
         raise PrpError(ErrorCode.STATE_FOREIGN, "the state belongs to another run or runner")
+    return _checked(durable)
+
+
+def believe(content: bytes) -> Durable:
+    """Read a state of whatever identity; otherwise as `load`, for a look from beside."""
+    return _checked(_decoded(content))
+
+
+def _decoded(content: bytes) -> Durable:
+    try:
+        return _DECODER.decode(content)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        raise PrpError(ErrorCode.STATE_CORRUPT, "the state does not have its form") from None
+
+
+def _checked(durable: Durable) -> Durable:
     for holds, what in (
         (_outbox_holds(durable), "outbox"),
         (_commands_hold(durable), "command journal"),
-        (_rest_holds(durable, settings), "cursors and facts"),
+        (_rest_holds(durable), "cursors and facts"),
     ):
         if not holds:
             raise PrpError(ErrorCode.STATE_CORRUPT, f"the {what} of the state contradicts itself")
@@ -93,10 +106,10 @@ def _filter_holds(durable: Durable) -> bool:
         return False
 
 
-def _rest_holds(durable: Durable, settings: Settings) -> bool:
+def _rest_holds(durable: Durable) -> bool:
     turn, fence = durable.turn, durable.terminal_delivery
     return (
-        durable.peak_outbox_bytes >= outbox_bytes(durable.outbox, settings.identity)
+        durable.peak_outbox_bytes >= outbox_bytes(durable.outbox, durable.identity)
         and len(durable.diagnostics) <= DIAGNOSTICS_MAX
         and all(len(text.encode()) <= DIAGNOSTIC_BYTES_MAX + 32 for text in durable.diagnostics)
         and durable.lines_accepted >= 0
