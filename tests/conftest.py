@@ -9,11 +9,18 @@ VECTORS: Final = Path(__file__).parent / "vectors" / "data"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Let the folder of the PRP vectors be another one than the copy beside the tests."""
+    """Let the folders of the vectors be other ones than the copies beside the tests."""
     parser.addoption(
         "--prp-vectors",
         metavar="DIR",
         type=Path,
         default=VECTORS / "prp",
         help="folder of the PRP test vectors (default: %(default)s)",
+    )
+    parser.addoption(
+        "--run-vectors",
+        metavar="DIR",
+        type=Path,
+        default=VECTORS / "runs",
+        help="folder of the test vectors for durable runs (default: %(default)s)",
     )

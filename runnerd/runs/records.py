@@ -22,11 +22,17 @@ RECORD_VERSION: Final = 1
 CHAIN_MEMBER: Final = "chain"
 """Member of our records that proves them and all before them; see `run_log`."""
 
+JSON_BLANKS: Final = (
+    "\t\n\v\f\r \u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008"
+    "\u2009\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
+)
+"""What trimming takes away (ECMA-262, WhiteSpace and LineTerminator)."""
+
 _RUN_ID: Final = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
 _MEMBERS: Final = ("version", "runId", "sequence", "timestamp", "kind", "payload", "eventId")
 _INSTANT: Final = re.compile(
-    r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
-    r"(?:T[0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,9})?)?(?:Z|[+-][0-9]{2}:[0-9]{2})?)?",
+    r"([0-9]{4}-[0-9]{2}-[0-9]{2})"
+    r"(?:T([0-9]{2}:[0-9]{2}(?::[0-9]{2})?)(?:\.[0-9]{1,9})?(Z|[+-][0-9]{2}:[0-9]{2})?)?",
     re.ASCII,
 )
 
@@ -170,8 +176,8 @@ class VerificationPayload(msgspec.Struct, frozen=True, kw_only=True, rename="cam
         )
 
 
-class TraceEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The payload of an `event` record that holds a trace event."""
+class TraceEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """The payload of an `event` record that holds a trace event; see `trace_rules`."""
 
     event_id: str
     run_id: str
@@ -195,10 +201,12 @@ def check_run_id(run_id: str) -> None:
 
 def is_instant(text: object) -> bool:
     """Tell whether ``text`` spells a date, or a date and a time of day (ISO 8601)."""
-    if not isinstance(text, str) or _INSTANT.fullmatch(text) is None:
+    parts = _INSTANT.fullmatch(text) if isinstance(text, str) else None
+    if parts is None:
         return False
+    date, time, zone = parts.groups(default="")
     try:
-        datetime.fromisoformat(text)
+        datetime.fromisoformat(f"{date}T{time}{zone}" if time else date)
     except ValueError:
         return False
     return True
@@ -206,7 +214,7 @@ def is_instant(text: object) -> bool:
 
 def is_blank(text: str) -> bool:
     """Tell whether an identity has nothing in it."""
-    return not text.strip()
+    return not text.strip(JSON_BLANKS)
 
 
 def whole_number(value: object) -> int | None:

@@ -12,7 +12,7 @@ from msgspec import UnsetType
 
 from protocol.canonical_json import JsonValue
 from protocol.shapes import Rule, an_object, choice, flag, members, number, text, whole
-from runnerd.runs.records import TraceEntry, corrupt, is_instant, struct_from, whole_number
+from runnerd.runs.records import TraceEntry, corrupt, is_instant, whole_number
 from runnerd.runs.tool_classes import check_capability
 
 CAPABILITY_RESOLVED: Final = "capability_resolved"
@@ -99,17 +99,32 @@ def check_trace(payload: JsonValue | UnsetType, run_id: str) -> TraceEntry | Non
         return None
     if payload.get("runId") != run_id:
         raise corrupt("a trace entry of another run")
+    event_id, timestamp = payload.get("eventId"), payload.get("timestamp")
     sequence = whole_number(payload.get("sequence"))
-    if sequence is None or not is_instant(payload.get("timestamp")):
-        raise corrupt("a trace entry without its number and instant")
-    entry = struct_from({**payload, "sequence": sequence}, TraceEntry)
-    kind = entry.event.get("type")
+    if not isinstance(event_id, str) or sequence is None:
+        raise corrupt("a trace entry without its id and number")
+    if not isinstance(timestamp, str) or not is_instant(timestamp):
+        raise corrupt("a trace entry without its instant")
+    event = payload["event"]
+    if not isinstance(event, dict):
+        raise corrupt("a trace event that is not an object")
+    _check_event(event)
+    return TraceEntry(
+        event_id=event_id,
+        run_id=run_id,
+        sequence=sequence,
+        timestamp=timestamp,
+        event=event,
+    )
+
+
+def _check_event(event: dict[str, JsonValue]) -> None:
+    kind = event.get("type")
     if not isinstance(kind, str):
         raise corrupt("a trace event without a type")
     rule = EVENT_RULES.get(kind)
-    misfit = None if rule is None else rule(entry.event)
+    misfit = None if rule is None else rule(event)
     if misfit is not None:
         raise corrupt(f"trace event {kind}{misfit}")
     if kind == CAPABILITY_RESOLVED:
-        check_capability(entry.event)
-    return entry
+        check_capability(event)

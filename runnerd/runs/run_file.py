@@ -1,0 +1,150 @@
+"""One run's file: reading it in pieces, and publishing a whole new one in its place.
+
+It decides in which order a publication becomes durable and which names are leftovers. It
+refuses to know what the bytes mean, and who may write.
+
+    create sibling ─▶ write ─▶ sync ─▶ close ─▶ rename ─▶ sync folder ─▶ durable
+        └───────── fails: the old file stands ─────┘         └─ fails: either file stands
+"""
+
+import errno
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from protocol.base.ports import Entropy, FileStatus, Filesystem
+from protocol.base.private_directory import FILE_MODE, close_quietly, reason_of
+from protocol.errors import ErrorCode, PrpError
+from protocol.limits import LEFTOVER_NAMES_MAX, RUN_READ_BYTES
+
+RUN_SUFFIX: Final = ".jsonl"
+
+_TEMP_SUFFIX: Final = ".tmp"
+_TEMP_RANDOM_BYTES: Final = 16
+_HEX: Final = frozenset("0123456789abcdef")
+
+
+class RunFolder:
+    """An open folder of run logs. One thread at a time may use an instance."""
+
+    def __init__(self, fs: Filesystem, entropy: Entropy, directory: int) -> None:
+        self.fs = fs
+        self.directory = directory
+        self._entropy = entropy
+        self._is_undecided = False
+
+    def status(self, name: str) -> FileStatus | None:
+        """Return the status of a name, or None if nothing has it."""
+        try:
+            return self.fs.status_of(self.directory, name)
+        except FileNotFoundError:
+            return None
+
+    def pieces(self, name: str, size_max: int | None = None) -> Iterator[bytes]:
+        """Yield the bytes of a file, up to ``size_max``; FileNotFoundError if there is none.
+
+        Other errors of the disk are OSErrors as well; what is no regular file is one.
+        """
+        descriptor = self.fs.open_read(self.directory, name)
+        try:
+            if not self.fs.fstat(descriptor).is_regular:
+                raise OSError(errno.EINVAL, "not a regular file")
+            left = size_max
+            while left is None or left > 0:
+                size = RUN_READ_BYTES if left is None else min(RUN_READ_BYTES, left)
+                data = self.fs.read(descriptor, size)
+                if not data:
+                    return
+                left = None if left is None else left - len(data)
+                yield data
+        finally:
+            close_quietly(self.fs, descriptor)
+
+    def publish(self, name: str, pieces: Iterable[bytes]) -> None:
+        """Make ``pieces`` the durable content of a file, old or new.
+
+        Raises PrpError: ``run_state_failed`` if the old file surely stands,
+        ``durability_barrier_failed`` if it is not known which one does; then this folder
+        takes no more changes, because a second sync of it could be a lie (R4).
+        """
+        if self._is_undecided:
+            raise _barrier_failed("an earlier failure left two answers")
+        temp = f".{name}.{self._entropy.token_bytes(_TEMP_RANDOM_BYTES).hex()}{_TEMP_SUFFIX}"
+        try:
+            self._write_sibling(temp, pieces)
+        except OSError as error:
+            raise _write_failed(error) from error
+        try:
+            self.fs.rename(self.directory, temp, name)
+        except OSError as error:
+            # A sibling that is gone was renamed after all, whatever the call reported.
+            self._is_undecided = isinstance(self._discard(temp), FileNotFoundError)
+            if self._is_undecided:
+                raise _barrier_failed(reason_of(error)) from error
+            raise _write_failed(error) from error
+        self._sync()
+
+    def remove_leftovers(self, name: str) -> None:
+        """Remove siblings of a file that dead writers of ours left, as far as that goes."""
+        try:
+            names = self.fs.list_directory(self.directory, LEFTOVER_NAMES_MAX)
+        except OSError:
+            return
+        for found in names:
+            random = found.removeprefix(f".{name}.").removesuffix(_TEMP_SUFFIX)
+            if (
+                len(random) == 2 * _TEMP_RANDOM_BYTES
+                and _HEX.issuperset(random)
+                and found == f".{name}.{random}{_TEMP_SUFFIX}"
+            ):
+                self._discard(found)
+
+    def write_all(self, descriptor: int, data: bytes) -> None:
+        """Write all of ``data``; an OSError leaves it unknown how much was written."""
+        written = self.fs.write(descriptor, data)
+        while written < len(data):
+            count = self.fs.write(descriptor, memoryview(data)[written:])
+            if count == 0:
+                raise OSError(errno.EIO, "the disk takes no more bytes")
+            written += count
+
+    def _write_sibling(self, temp: str, pieces: Iterable[bytes]) -> None:
+        descriptor = self.fs.create_exclusive(self.directory, temp, FILE_MODE)
+        try:
+            try:
+                for piece in pieces:
+                    self.write_all(descriptor, piece)
+                self.fs.sync(descriptor)
+            except BaseException:
+                close_quietly(self.fs, descriptor)
+                raise
+            self.fs.close(descriptor)
+        except (OSError, PrpError):
+            self._discard(temp)
+            raise
+
+    def _sync(self) -> None:
+        try:
+            self.fs.sync(self.directory)
+        except OSError as error:
+            self._is_undecided = True
+            raise _barrier_failed(reason_of(error)) from error
+
+    def _discard(self, temp: str) -> OSError | None:
+        try:
+            self.fs.unlink(self.directory, temp)
+        except OSError as error:
+            return error
+        return None
+
+
+def run_file_name(run_id: str) -> str:
+    """Return the name of a run's log."""
+    return f"{run_id}{RUN_SUFFIX}"
+
+
+def _write_failed(error: OSError) -> PrpError:
+    return PrpError(ErrorCode.RUN_STATE_FAILED, reason_of(error))
+
+
+def _barrier_failed(reason: str) -> PrpError:
+    return PrpError(ErrorCode.DURABILITY_BARRIER_FAILED, reason)

@@ -1,0 +1,296 @@
+"""The one writer of one run's log: append, sync, and take back what did not become durable.
+
+It decides when a record counts as written. It refuses to know what records mean, and never
+reports success for one that the next reader may not find.
+
+    load ─▶ append ─▶ (critical: sync) ─▶ look at the name ─▶ acknowledged
+      ▲        └──────── fails ──────────────┘
+      └── the part before is published anew, or the log is loaded again
+"""
+
+import contextlib
+import enum
+import errno
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from protocol.base.ports import FileStatus
+from protocol.base.private_directory import close_quietly, reason_of
+from protocol.errors import ErrorCode, PrpError
+from runnerd.runs.log_facts import LogFacts
+from runnerd.runs.records import Durability, RunRecord
+from runnerd.runs.run_file import RunFolder, run_file_name
+from runnerd.runs.run_log import (
+    EMPTY_LOG,
+    LogEnd,
+    LogFormat,
+    LogScanner,
+    encode_line,
+    is_same_record,
+    spell_record,
+)
+
+_LF: Final = b"\n"
+
+
+class Boundary(enum.StrEnum):
+    """What an acknowledged record survives."""
+
+    PROCESS_CRASH = "process_crash"
+    PROCESS_MEMORY = "process_memory"
+
+
+class Acknowledgement(msgspec.Struct, frozen=True, kw_only=True):
+    """How durable a record is that was appended."""
+
+    requested: Durability
+    achieved: Durability
+    boundary: Boundary
+
+
+class RunWriter:
+    """The log of one run, whose lock the caller holds for as long as it uses this.
+
+    Call `load` first. One thread at a time may use an instance.
+    """
+
+    def __init__(self, folder: RunFolder, run_id: str, new_format: LogFormat) -> None:
+        self.run_id = run_id
+        self._folder = folder
+        self._name = run_file_name(run_id)
+        self._new_format = new_format
+        self._end = EMPTY_LOG
+        self._facts = LogFacts()
+        self._descriptor: int | None = None
+        self._seen: FileStatus | None = None
+        """The file as this writer left it; None if there is none."""
+        self._is_stale = True
+
+    @property
+    def facts(self) -> LogFacts:
+        """The end of the log: last sequence, whether it is finished or verified."""
+        return self._facts
+
+    def load(self) -> None:
+        """Read the log, cut a torn tail, and publish it anew.
+
+        A file that a dead writer left may count as written without being on the disk: what
+        is decided upon it must be durable first (R4, faults S09). Raises PrpError
+        ``run_state_corrupt`` (nothing was changed), ``run_state_failed`` or
+        ``durability_barrier_failed``.
+        """
+        self._drop()
+        self._folder.remove_leftovers(self._name)
+        self._facts = LogFacts()
+        try:
+            self._end = self._scan()
+        except FileNotFoundError:
+            if self._seen is not None:
+                raise _conflict("the file was taken away") from None
+            self._end = EMPTY_LOG
+        except OSError as error:
+            raise _failed(error) from error
+        else:
+            self._publish(self._whole_part())
+        self._is_stale = False
+
+    def is_current(self) -> bool:
+        """Tell whether nobody touched the file since this writer did."""
+        try:
+            return not self._is_stale and self._folder.status(self._name) == self._seen
+        except OSError:
+            return False
+
+    def is_gone(self) -> bool:
+        """Tell whether the file that this writer had was taken away."""
+        try:
+            return self._seen is not None and self._folder.status(self._name) is None
+        except OSError:
+            return False
+
+    def append(self, record: RunRecord, durability: Durability) -> Acknowledgement:
+        """Make a record the next one, or find that it is there already.
+
+        Returns:
+            The acknowledgement: the record will be found. Raises PrpError
+            ``run_state_corrupt`` or ``invalid_run_id`` for a record that no log takes,
+            ``run_state_conflict`` if another record has its number, if its number is not
+            the next one, or if the file was taken away or changed by someone else,
+            ``durability_barrier_failed`` if it could not be synchronised,
+            ``run_state_failed`` for any other failure of the disk. After the last two the
+            record is gone, or the log is loaded again before anything else is done.
+
+        Source: durable-runs 2.
+        """
+        body = spell_record(record)
+        if record.run_id != self.run_id:
+            raise PrpError(ErrorCode.RUN_STATE_CORRUPT, "a record of another run")
+        if self._is_stale:
+            self.load()
+        if record.sequence <= self._end.record_count:
+            self._check_same(record)
+            return self.barrier(durability)
+        if record.sequence != self._end.record_count + 1:
+            raise _conflict(f"record {record.sequence} behind {self._end.record_count}")
+        log_format = self._end.log_format or self._new_format
+        line = encode_line(body, log_format, self._end.chain)
+        data = _LF + line.line if self._end.lacks_line_end else line.line
+        if self._descriptor is None:
+            self._create(data)
+        else:
+            self._add(self._descriptor, data, durability)
+        self._end = LogEnd(
+            log_format=log_format,
+            record_count=record.sequence,
+            complete_bytes=self._end.complete_bytes + len(data),
+            is_torn=False,
+            lacks_line_end=False,
+            chain=line.chain,
+        )
+        self._facts = self._facts.after(record)
+        return _acknowledged(durability)
+
+    def barrier(self, durability: Durability) -> Acknowledgement:
+        """Make what was appended so far as durable as asked for.
+
+        Raises PrpError ``durability_barrier_failed`` if there is no file or it cannot be
+        synchronised, ``run_state_conflict`` if it is not the one that was written.
+        """
+        if durability is Durability.CRITICAL:
+            if self._is_stale:
+                self.load()
+            if self._descriptor is None:
+                raise _barrier_failed("there is no file")
+            try:
+                self._folder.fs.sync(self._descriptor)
+            except OSError as error:
+                self._take_back()
+                raise _barrier_failed(reason_of(error)) from error
+            self._check_name(self._end.complete_bytes)
+        return _acknowledged(durability)
+
+    def records(self) -> Iterator[RunRecord]:
+        """Yield the records from the disk, in order, without looking at a tail."""
+        scanner = LogScanner(self.run_id)
+        for piece in self._whole_part():
+            yield from scanner.feed(piece)
+        yield from scanner.finish()[0]
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._drop()
+
+    def _scan(self) -> LogEnd:
+        scanner = LogScanner(self.run_id)
+        for piece in self._folder.pieces(self._name):
+            self._note(scanner.feed(piece))
+        records, end = scanner.finish()
+        self._note(records)
+        return end
+
+    def _note(self, records: list[RunRecord]) -> None:
+        for record in records:
+            self._facts = self._facts.after(record)
+
+    def _create(self, data: bytes) -> None:
+        if self._folder.status(self._name) is not None:
+            self._is_stale = True
+            raise _conflict("the file was made by someone else")
+        self._is_stale = True
+        self._publish(iter((data,)))
+        self._is_stale = False
+
+    def _add(self, descriptor: int, data: bytes, durability: Durability) -> None:
+        try:
+            self._folder.write_all(descriptor, data)
+        except OSError as error:
+            self._take_back()
+            raise _failed(error) from error
+        if durability is Durability.CRITICAL:
+            try:
+                self._folder.fs.sync(descriptor)
+            except OSError as error:
+                self._take_back()
+                raise _barrier_failed(reason_of(error)) from error
+        self._check_name(self._end.complete_bytes + len(data))
+
+    def _check_name(self, size_bytes: int) -> None:
+        """Refuse to acknowledge what is in a file that no reader will find."""
+        try:
+            found = self._folder.status(self._name)
+        except OSError as error:
+            self._is_stale = True
+            raise _failed(error) from error
+        if found is None or (found.identity, found.size_bytes) != (self._identity(), size_bytes):
+            self._is_stale = True
+            raise _conflict("the file was taken away or changed by someone else")
+        self._seen = found
+
+    def _take_back(self) -> None:
+        """Publish what was acknowledged; if that fails, the next use loads what there is.
+
+        The descriptor whose write or sync failed is not used again (R4).
+        """
+        self._drop()
+        with contextlib.suppress(PrpError, OSError):
+            found = self._folder.status(self._name)
+            if found is not None and found.identity == self._identity():
+                self._publish(self._whole_part())
+                self._is_stale = False
+
+    def _whole_part(self) -> Iterator[bytes]:
+        left = self._end.complete_bytes
+        for piece in self._folder.pieces(self._name, left):
+            left -= len(piece)
+            yield piece
+        if left:
+            raise OSError(errno.EIO, "the file is shorter than it was")
+
+    def _identity(self) -> tuple[int, int] | None:
+        return None if self._seen is None else self._seen.identity
+
+    def _publish(self, pieces: Iterator[bytes]) -> None:
+        try:
+            self._folder.publish(self._name, pieces)
+            self._descriptor = self._folder.fs.open_append(self._folder.directory, self._name)
+            self._seen = self._folder.fs.fstat(self._descriptor)
+        except OSError as error:
+            self._drop()
+            raise _failed(error) from error
+
+    def _check_same(self, record: RunRecord) -> None:
+        try:
+            for found in self.records():
+                if found.sequence == record.sequence:
+                    if is_same_record(found, record):
+                        return
+                    raise _conflict(f"another record {record.sequence} stands already")
+        except OSError as error:
+            raise _failed(error) from error
+        raise _conflict(f"record {record.sequence} was taken away")
+
+    def _drop(self) -> None:
+        self._is_stale = True
+        if self._descriptor is not None:
+            close_quietly(self._folder.fs, self._descriptor)
+            self._descriptor = None
+
+
+def _acknowledged(durability: Durability) -> Acknowledgement:
+    return Acknowledgement(
+        requested=durability, achieved=durability, boundary=Boundary.PROCESS_CRASH
+    )
+
+
+def _failed(error: OSError) -> PrpError:
+    return PrpError(ErrorCode.RUN_STATE_FAILED, reason_of(error))
+
+
+def _barrier_failed(reason: str) -> PrpError:
+    return PrpError(ErrorCode.DURABILITY_BARRIER_FAILED, reason)
+
+
+def _conflict(what: str) -> PrpError:
+    return PrpError(ErrorCode.RUN_STATE_CONFLICT, what)
