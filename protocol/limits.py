@@ -186,6 +186,43 @@ STDERR_TAIL_BYTES_MAX: Final = 16 * KIB
 PROVIDER_ARGUMENTS_MAX: Final = 256
 PROVIDER_ARGUMENT_BYTES_MAX: Final = 32 * KIB
 PROVIDER_ENV_NAMES_MAX: Final = 256
+HARNESS_READY_MS: Final = 2_000
+"""A program that speaks messages says that it is ready within this time."""
+HARNESS_READY_MS_CEILING: Final = 600_000
+HARNESS_RESTARTS_MAX: Final = 16
+"""Most times that one turn may start its program again after it was lost."""
+HARNESS_MESSAGE_BYTES_MAX: Final = 3 * MIB
+"""One line of a program that speaks messages: the largest semantic input, also one with escapes."""
+HARNESS_UNWRITTEN_BYTES_MAX: Final = 256 * KIB
+"""Handed to a program and not read by it; above this the next command waits, alone it may pass."""
+HARNESS_ITEMS_OPEN_MAX: Final = 256
+HARNESS_ITEMS_ENDED_MAX: Final = 1_024
+"""Ended items of a turn that are remembered, so that none begins twice."""
+HARNESS_SCRIPT_BYTES_MAX: Final = MIB
+
+# Requests of a harness to people
+REQUESTS_PENDING_MAX: Final = 64
+REQUESTS_SETTLED_MAX: Final = 128
+"""Settled requests that are remembered, so that a late answer has a stated fate."""
+REQUEST_BYTES_MAX: Final = 64 * KIB
+REQUEST_ANSWER_BYTES_MAX: Final = 32 * KIB
+REQUEST_EXPIRY_MS_CEILING: Final = 366 * 24 * 3600 * 1000
+
+# Calls of the controller's tools (runner-behaviour 15)
+TOOLS_MAX: Final = 256
+TOOL_DESCRIPTION_BYTES_MAX: Final = 16 * KIB
+TOOL_RESULT_BYTES_MAX: Final = BODY_BYTES_MAX
+"""No command carries a larger result, so this is what an admitted call reserves."""
+TOOL_RESULT_BUDGET_BYTES: Final = 8 * MIB
+"""Room for the results of all calls that have none yet or whose result was not handed over."""
+TOOL_CALLS_SETTLED_MAX: Final = 256
+"""Settled calls that are known exactly; older ids are in a replay filter."""
+TOOL_CALLS_COMPACTED_MAX: Final = REPLAY_FILTER_IDS_MAX
+"""From this many forgotten calls no new one is admitted: the session must rotate (R14)."""
+TOOL_CALLS_PER_RUN_MAX: Final = 65_536
+"""Calls of one run that a controller takes."""
+TOOL_HANDLERS_MAX: Final = 64
+"""Handlers of one controller that run at once."""
 
 assert 2 * (SEALED_PLAINTEXT_BYTES_MAX + TAG_BYTES) + SEALED_WRAPPER_BYTES_MAX <= FRAME_BYTES_MAX
 assert HARNESS_LINE_BYTES_MAX * 6 + 4 * KIB <= SEALED_PLAINTEXT_BYTES_MAX
@@ -194,4 +231,13 @@ assert P0_RESERVE_BYTES < OUTBOX_BYTES_MAX
 assert SETTLED_RESULTS_MAX > COMMAND_RECORDS_MAX
 assert WRITE_BUFFER_HIGH_BYTES + 2 * FRAME_BYTES_MAX <= WRITE_BUFFER_BYTES_MAX
 assert SEMANTIC_INPUT_BYTES_MAX < SEALED_PLAINTEXT_BYTES_MAX
+assert 2 * SEMANTIC_INPUT_BYTES_MAX <= HARNESS_MESSAGE_BYTES_MAX
+assert TOOL_RESULT_BYTES_MAX <= TOOL_RESULT_BUDGET_BYTES
+assert (
+    TOOL_RESULT_BUDGET_BYTES
+    + COMMAND_JOURNAL_BYTES_MAX
+    + BODY_BYTES_MAX
+    + REQUESTS_PENDING_MAX * REQUEST_ANSWER_BYTES_MAX
+    < STATE_BYTES_OVERHEAD_MAX
+)
 assert TICKET_TTL_MS <= CHALLENGE_TTL_MS <= TICKET_TTL_MS_CEILING
