@@ -261,8 +261,11 @@ def _usage(budget: Budget, tokens: int | None, cost_usd: float | None) -> Budget
         return structs.replace(
             budget, tokens=budget.tokens + tokens, cost_usd=budget.cost_usd + cost_usd
         )
-    absent = {name for name, value in (("costUsd", cost_usd), ("tokens", tokens)) if value is None}
-    return structs.replace(budget, missing=tuple(sorted({*budget.missing, *absent})))
+    given = {"costUsd": cost_usd, "tokens": tokens}
+    missing = tuple(
+        name for name, value in given.items() if value is None or name in budget.missing
+    )
+    return structs.replace(budget, missing=missing)
 
 
 def _request_violation(budget: Budget) -> Violation | None:

@@ -113,7 +113,8 @@ def _context(turn_ends: list[Event], by_type: Mapping[JsonValue, list[Event]]) -
     compacted = by_type.get("context_compacted", [])
     summaries = [event.get("summaryFingerprint") for event in compacted]
     named = [summary for summary in summaries if isinstance(summary, str)]
-    prefixes = {event.get("fingerprint") for event in by_type.get("context_prefix", [])}
+    prefixes = [event.get("fingerprint") for event in by_type.get("context_prefix", [])]
+    distinct = sorted({prefix for prefix in prefixes if isinstance(prefix, str)})
     budgets = by_type.get("context_budget", [])
     return ContextMetrics(
         input_tokens=_total(turn_ends, "inputTokens"),
@@ -123,7 +124,7 @@ def _context(turn_ends: list[Event], by_type: Mapping[JsonValue, list[Event]]) -
         prompt_cache_status=_cache_status(turn_ends),
         compactions=len(compacted),
         last_summary_fingerprint=named[-1] if named else msgspec.UNSET,
-        stable_prefix_fingerprints=tuple(sorted(p for p in prefixes if isinstance(p, str))),
+        stable_prefix_fingerprints=tuple(distinct),
         last_budget=(
             msgspec.Raw(msgspec.json.encode(dict(budgets[-1]))) if budgets else msgspec.UNSET
         ),

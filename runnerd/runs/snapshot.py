@@ -5,7 +5,7 @@ one run agree. It refuses to derive a second status: all parts come from the dur
 """
 
 from collections.abc import Mapping
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -14,7 +14,7 @@ from protocol.errors import ErrorCode, PrpError
 from runnerd.runs.codes import RunStatus
 from runnerd.runs.metrics import RunMetrics
 from runnerd.runs.outcome import Outcome
-from runnerd.runs.records import OperationSnapshot, OperationState, TraceEntry
+from runnerd.runs.records import OperationSnapshot, OperationState
 
 SNAPSHOT_SCHEMA: Final = 1
 
@@ -34,7 +34,8 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     profile: Literal["development", "standard", "strict"]
     scenario_results: tuple[ScenarioResult, ...]
     quality_scores: dict[str, float]
-    security_findings: tuple[JsonValue, ...]
+    security_findings: tuple[Any, ...]
+    """Any JSON values; msgspec has no type for those but Any."""
 
 
 class Override(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -83,6 +84,16 @@ class ExtensionReceipt(
     denied: bool | msgspec.UnsetType = msgspec.UNSET
 
 
+class TraceItem(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One event of the run's trace, as the log has it."""
+
+    event_id: str
+    run_id: str
+    sequence: int
+    timestamp: str
+    event: dict[str, Any]
+
+
 class RunSnapshot(
     msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True
 ):
@@ -95,8 +106,8 @@ class RunSnapshot(
     metrics: RunMetrics
     evaluation: Evaluation
     release_readiness: ReleaseReadiness
-    trace: tuple[TraceEntry, ...]
-    checkpoints: tuple[dict[str, JsonValue], ...]
+    trace: tuple[TraceItem, ...]
+    checkpoints: tuple[dict[str, Any], ...]
     artifacts: tuple[Artifact, ...]
     extensions: tuple[ExtensionReceipt, ...]
     resumable: bool
@@ -125,9 +136,9 @@ def take_snapshot(
     metrics: RunMetrics,
     evaluation: Evaluation,
     release_readiness: ReleaseReadiness,
-    trace: tuple[TraceEntry, ...],
+    trace: tuple[TraceItem, ...],
     has_unsafe_call: bool,
-    checkpoints: tuple[dict[str, JsonValue], ...] = (),
+    checkpoints: tuple[dict[str, Any], ...] = (),
     artifacts: tuple[Artifact, ...] = (),
     extensions: tuple[ExtensionReceipt, ...] = (),
 ) -> RunSnapshot:
