@@ -188,7 +188,9 @@ def _tightened(
     constraints: Sequence[Constraint],
     honours_key: bool,
 ) -> ResolvedTool:
-    asked = dict(zip(_DIMENSIONS, classes, strict=True))
+    asked: dict[str, JsonValue] = {
+        name: value.value for name, value in zip(_DIMENSIONS, classes, strict=True)
+    }
     for constraint in constraints:
         for name, value in constraint.classes.items():
             dimension = _DIMENSIONS.get(name)
@@ -214,12 +216,15 @@ def _issues(classes: Mapping[str, JsonValue]) -> tuple[str, ...]:
 
 
 def _classes(classes: Mapping[str, JsonValue]) -> Classes:
+    effect, replay, concurrency, checkpoint, durability = (
+        str(classes[name]) for name in _DIMENSIONS
+    )
     return (
-        EffectClass(classes["effect"]),
-        ReplayClass(classes["replay"]),
-        ConcurrencyClass(classes["concurrency"]),
-        CheckpointClass(classes["checkpoint"]),
-        DurabilityClass(classes["durability"]),
+        EffectClass(effect),
+        ReplayClass(replay),
+        ConcurrencyClass(concurrency),
+        CheckpointClass(checkpoint),
+        DurabilityClass(durability),
     )
 
 

@@ -15,7 +15,7 @@ recorded decision, see `reconcile`, says more about a key that ended unknown.
 import enum
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Final
+from typing import Annotated, Final, TypeAlias
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -28,7 +28,7 @@ EFFECT_RECEIPT: Final = "effect_receipt"
 TOOL_CALL: Final = "tool_call"
 BINDING_VERSION: Final = 1
 
-_FINGERPRINT: Final = r"^[0-9a-f]{64}\Z"
+Fingerprint: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]
 
 
 class EffectStatus(enum.StrEnum):
@@ -71,8 +71,8 @@ class ReceiptBinding(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
     step_id: str | UnsetType = UNSET
     call_id: str
     tool: str
-    arguments_fingerprint: str = msgspec.field()
-    capability_fingerprint: str = msgspec.field()
+    arguments_fingerprint: Fingerprint
+    capability_fingerprint: Fingerprint
 
     @property
     def call(self) -> CallIdentity:
