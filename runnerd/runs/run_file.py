@@ -8,7 +8,7 @@ refuses to know what the bytes mean, and who may write.
 """
 
 import errno
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from typing import Final
 
 from protocol.base.ports import Entropy, FileStatus, Filesystem
@@ -33,16 +33,22 @@ class RunFolder:
         self._is_undecided = False
 
     def status(self, name: str) -> FileStatus | None:
-        """Return the status of a name, or None if nothing has it."""
+        """Return the status of a name, or None if nothing has it.
+
+        Raises PrpError ``run_state_failed`` if the disk does not tell.
+        """
         try:
             return self.fs.status_of(self.directory, name)
         except FileNotFoundError:
             return None
+        except OSError as error:
+            raise _failed(error) from error
 
-    def pieces(self, name: str, size_max: int | None = None) -> Iterator[bytes]:
+    def pieces(self, name: str, size_max: int | None = None) -> Generator[bytes, None, None]:
         """Yield the bytes of a file, up to ``size_max``; FileNotFoundError if there is none.
 
-        Other errors of the disk are OSErrors as well; what is no regular file is one.
+        Other errors of the disk are OSErrors as well; what is no regular file is one. Who
+        may leave early closes the generator, and with it the file.
         """
         descriptor = self.fs.open_read(self.directory, name)
         try:
@@ -72,7 +78,7 @@ class RunFolder:
         try:
             self._write_sibling(temp, pieces)
         except OSError as error:
-            raise _write_failed(error) from error
+            raise _failed(error) from error
         try:
             self.fs.rename(self.directory, temp, name)
         except OSError as error:
@@ -80,7 +86,7 @@ class RunFolder:
             self._is_undecided = isinstance(self._discard(temp), FileNotFoundError)
             if self._is_undecided:
                 raise _barrier_failed(reason_of(error)) from error
-            raise _write_failed(error) from error
+            raise _failed(error) from error
         self._sync()
 
     def remove_leftovers(self, name: str) -> None:
@@ -142,7 +148,7 @@ def run_file_name(run_id: str) -> str:
     return f"{run_id}{RUN_SUFFIX}"
 
 
-def _write_failed(error: OSError) -> PrpError:
+def _failed(error: OSError) -> PrpError:
     return PrpError(ErrorCode.RUN_STATE_FAILED, reason_of(error))
 
 

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 import msgspec
 
 from protocol.base.ports import Filesystem
-from protocol.base.private_directory import close_quietly, reason_of
+from protocol.base.private_directory import UNSAFE_ERRNOS, close_quietly, reason_of
 from protocol.errors import ErrorCode, PrpError
 from runnerd.runs.records import is_blank, whole_number
 
@@ -138,14 +138,22 @@ def _foreign_lock(fs: Filesystem, directory: int, run_id: str) -> ForeignLock | 
         descriptor = fs.open_read(directory, name)
     except FileNotFoundError:
         return None
-    except OSError:
-        return ForeignLock(None)
+    except OSError as error:
+        if error.errno in UNSAFE_ERRNOS:
+            return ForeignLock(None)
+        raise _failed(name, error) from error
     try:
         return _owner_of(fs.read(descriptor, _FOREIGN_BYTES_MAX))
+    except IsADirectoryError:
+        return ForeignLock(None)
     except OSError as error:
-        raise PrpError(ErrorCode.RUN_STATE_FAILED, f"{name}: {reason_of(error)}") from error
+        raise _failed(name, error) from error
     finally:
         close_quietly(fs, descriptor)
+
+
+def _failed(name: str, error: OSError) -> PrpError:
+    return PrpError(ErrorCode.RUN_STATE_FAILED, f"{name}: {reason_of(error)}")
 
 
 def _owner_of(data: bytes) -> ForeignLock:

@@ -6,6 +6,7 @@ mean, and lets a reader wait for no writer of ours.
 
 import errno
 from collections.abc import Generator, Iterator
+from contextlib import closing
 from typing import Final
 
 import msgspec
@@ -206,8 +207,9 @@ class RunStore:
         scanner = LogScanner(run_id)
         refuse_foreign_lock(self._fs, self._locks, folder.directory, run_id, self._lock_timeout_ms)
         try:
-            for piece in folder.pieces(run_file_name(run_id)):
-                yield from scanner.feed(piece)
+            with closing(folder.pieces(run_file_name(run_id))) as pieces:
+                for piece in pieces:
+                    yield from scanner.feed(piece)
         except FileNotFoundError:
             return EMPTY_LOG
         except OSError as error:

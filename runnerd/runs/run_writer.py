@@ -8,10 +8,10 @@ reports success for one that the next reader may not find.
       └── the part before is published anew, or the log is loaded again
 """
 
-import contextlib
 import enum
 import errno
-from collections.abc import Iterator
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing, suppress
 from typing import Final
 
 import msgspec
@@ -93,22 +93,16 @@ class RunWriter:
         except OSError as error:
             raise _failed(error) from error
         else:
-            self._publish(self._whole_part())
+            self._publish_whole_part()
         self._is_stale = False
 
     def is_current(self) -> bool:
         """Tell whether nobody touched the file since this writer did."""
-        try:
-            return not self._is_stale and self._folder.status(self._name) == self._seen
-        except OSError:
-            return False
+        return not self._is_stale and self._folder.status(self._name) == self._seen
 
     def is_gone(self) -> bool:
         """Tell whether the file that this writer had was taken away."""
-        try:
-            return self._seen is not None and self._folder.status(self._name) is None
-        except OSError:
-            return False
+        return self._seen is not None and self._folder.status(self._name) is None
 
     def append(self, record: RunRecord, durability: Durability) -> Acknowledgement:
         """Make a record the next one, or find that it is there already.
@@ -172,10 +166,17 @@ class RunWriter:
         return _acknowledged(durability)
 
     def records(self) -> Iterator[RunRecord]:
-        """Yield the records from the disk, in order, without looking at a tail."""
+        """Yield the records from the disk, in order; raises PrpError ``run_state_failed``.
+
+        The whole part only: what was not acknowledged is not among them.
+        """
         scanner = LogScanner(self.run_id)
-        for piece in self._whole_part():
-            yield from scanner.feed(piece)
+        try:
+            with closing(self._whole_part()) as pieces:
+                for piece in pieces:
+                    yield from scanner.feed(piece)
+        except OSError as error:
+            raise _failed(error) from error
         yield from scanner.finish()[0]
 
     def close(self) -> None:
@@ -184,8 +185,9 @@ class RunWriter:
 
     def _scan(self) -> LogEnd:
         scanner = LogScanner(self.run_id)
-        for piece in self._folder.pieces(self._name):
-            self._note(scanner.feed(piece))
+        with closing(self._folder.pieces(self._name)) as pieces:
+            for piece in pieces:
+                self._note(scanner.feed(piece))
         records, end = scanner.finish()
         self._note(records)
         return end
@@ -199,7 +201,7 @@ class RunWriter:
             self._is_stale = True
             raise _conflict("the file was made by someone else")
         self._is_stale = True
-        self._publish(iter((data,)))
+        self._publish((data,))
         self._is_stale = False
 
     def _add(self, descriptor: int, data: bytes, durability: Durability) -> None:
@@ -218,15 +220,13 @@ class RunWriter:
 
     def _check_name(self, size_bytes: int) -> None:
         """Refuse to acknowledge what is in a file that no reader will find."""
-        try:
-            found = self._folder.status(self._name)
-        except OSError as error:
-            self._is_stale = True
-            raise _failed(error) from error
+        # Until the name is seen, what was written is not known to be where readers look.
+        self._is_stale = True
+        found = self._folder.status(self._name)
         if found is None or (found.identity, found.size_bytes) != (self._identity(), size_bytes):
-            self._is_stale = True
             raise _conflict("the file was taken away or changed by someone else")
         self._seen = found
+        self._is_stale = False
 
     def _take_back(self) -> None:
         """Publish what was acknowledged; if that fails, the next use loads what there is.
@@ -234,24 +234,31 @@ class RunWriter:
         The descriptor whose write or sync failed is not used again (R4).
         """
         self._drop()
-        with contextlib.suppress(PrpError, OSError):
+        with suppress(PrpError):
             found = self._folder.status(self._name)
             if found is not None and found.identity == self._identity():
-                self._publish(self._whole_part())
+                self._publish_whole_part()
                 self._is_stale = False
 
-    def _whole_part(self) -> Iterator[bytes]:
+    def _publish_whole_part(self) -> None:
+        with closing(self._whole_part()) as pieces:
+            self._publish(pieces)
+
+    def _whole_part(self) -> Generator[bytes, None, None]:
         left = self._end.complete_bytes
-        for piece in self._folder.pieces(self._name, left):
-            left -= len(piece)
-            yield piece
+        if not left:
+            return
+        with closing(self._folder.pieces(self._name, left)) as pieces:
+            for piece in pieces:
+                left -= len(piece)
+                yield piece
         if left:
             raise OSError(errno.EIO, "the file is shorter than it was")
 
     def _identity(self) -> tuple[int, int] | None:
         return None if self._seen is None else self._seen.identity
 
-    def _publish(self, pieces: Iterator[bytes]) -> None:
+    def _publish(self, pieces: Iterable[bytes]) -> None:
         try:
             self._folder.publish(self._name, pieces)
             self._descriptor = self._folder.fs.open_append(self._folder.directory, self._name)
@@ -261,15 +268,12 @@ class RunWriter:
             raise _failed(error) from error
 
     def _check_same(self, record: RunRecord) -> None:
-        try:
-            for found in self.records():
-                if found.sequence == record.sequence:
-                    if is_same_record(found, record):
-                        return
-                    raise _conflict(f"another record {record.sequence} stands already")
-        except OSError as error:
-            raise _failed(error) from error
-        raise _conflict(f"record {record.sequence} was taken away")
+        for found in self.records():
+            if found.sequence == record.sequence:
+                if is_same_record(found, record):
+                    return
+                raise _conflict(f"another record {record.sequence} stands already")
+        raise _conflict(f"no record can have the number {record.sequence}")
 
     def _drop(self) -> None:
         self._is_stale = True
