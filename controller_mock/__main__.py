@@ -1,219 +1,23 @@
-"""`controller-mock`: from a command line to an exit status.
+"""Entry of `controller-mock`.
 
-It decides which command runs and what a fault becomes for a person: one line with a code and
-a remedy, and a documented status. It refuses to know what the commands do.
+It decides what an interrupted start looks like. It refuses to know the command line, which it
+imports only when that is settled.
 """
 
-import argparse
-import asyncio
-import logging
-import os
 import sys
-from collections.abc import Awaitable, Callable, Sequence
-from pathlib import Path
-from typing import Any, Final, TypeVar
 
-import anyio
-import msgspec
-import structlog
-
-from controller_mock.console import inspect
-from controller_mock.console.arguments import parse
-from controller_mock.console.conversation import Program
-from controller_mock.console.data_directory import RUNNERS_NAME, make_private
-from controller_mock.console.live_run import RunOptions, run_program
-from controller_mock.console.run_identity import checked_run_id, fresh_run_id
-from controller_mock.console.serve import RUN_FIELD, ServeOptions, check_address, serve
-from controller_mock.io.listener import tls_context
-from controller_mock.io.runner_process import THIS_RUNNER
-from controller_mock.io.system import SystemClock
-from controller_mock.storage.sqlite import SqliteStore, open_store
-from protocol.errors import ErrorCode, ExitStatus, PrpError, exit_status
-from protocol.redaction import bounded_diagnostic
-
-OptionsT = TypeVar("OptionsT")
-
-_REMEDIES: Final = {
-    ErrorCode.STATE_LOCKED: "another controller has this data; wait for it or give another --data",
-    ErrorCode.STATE_UNSAFE: "use a --data that is empty, or this user's own and private",
-    ErrorCode.STATE_MISSING: "nothing was stored there yet; check --data",
-    ErrorCode.STATE_CORRUPT: "it was left as it is; restore a copy or give another --data",
-    ErrorCode.STATE_FOREIGN: "it was left as it is; give another --data",
-    ErrorCode.STATE_VERSION_UNSUPPORTED: "it was written by a newer program; use that one",
-    ErrorCode.STORAGE_WRITE_FAILED: "make room on the disk or mend it; what is stored is whole",
-    ErrorCode.RUN_UNKNOWN: "list the runs with: controller-mock inspect",
-    ErrorCode.RUN_EXISTS: "choose another --run-id",
-    ErrorCode.LISTEN_FAILED: "choose another --host or --port, or check the certificate",
-    ErrorCode.RUNNER_START_FAILED: "check --runner",
-}
-_STATUSES: Final = {
-    # In this program these end the command, whatever they are for a connection.
-    ErrorCode.RUN_UNKNOWN: ExitStatus.USAGE,
-    ErrorCode.RUN_EXISTS: ExitStatus.USAGE,
-    ErrorCode.STORAGE_WRITE_FAILED: ExitStatus.IO,
-    ErrorCode.INTEGRITY_LATCHED: ExitStatus.PROTOCOL,
-}
+_RUN_CANCELLED = 2
+"""ExitStatus.RUN_CANCELLED, which is not loaded yet."""
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line and return the exit status; see `--help` for what they mean."""
+def main() -> int:
+    """Perform the process's own command line; returns the exit status."""
     try:
-        options = parse(sys.argv[1:] if argv is None else argv, os.environ)
-        _configure_log(verbose=options.verbose)
-        return int(_perform(options))
-    except PrpError as error:
-        return _explain(error)
-    except BaseExceptionGroup as group:
-        return _explain(_first_fault(group))
+        from controller_mock.console.command_line import perform
+
+        return perform(sys.argv[1:])
     except KeyboardInterrupt:
-        return int(ExitStatus.RUN_CANCELLED)
-
-
-def _perform(options: argparse.Namespace) -> ExitStatus:
-    options.data = options.data.absolute()
-    match options.verb:
-        case "run":
-            return _run(options)
-        case "serve":
-            return _serve(options)
-        case _:
-            return _inspect(options)
-
-
-def _run(options: argparse.Namespace) -> ExitStatus:
-    command = options.command[1:] if options.command[:1] == ["--"] else options.command
-    if not command:
-        raise PrpError(ErrorCode.USAGE_INVALID, "name the program to run: ... -- CMD ARGS")
-    cwd = Path.cwd() if options.cwd is None else options.cwd.absolute()
-    if not cwd.is_dir():
-        raise PrpError(ErrorCode.USAGE_INVALID, f"--cwd {cwd} is not a directory")
-    for name in options.env:
-        if not name or "=" in name:
-            raise PrpError(ErrorCode.USAGE_INVALID, f"--env {name}: give a name without a value")
-    run_id = options.run_id
-    chosen = RunOptions(
-        data=options.data,
-        program=Program(argv=tuple(command), cwd=str(cwd), env_names=tuple(options.env)),
-        run_id=fresh_run_id(SystemClock().now().unix_ms)
-        if run_id is None
-        else checked_run_id(run_id),
-        resumes_max=options.resume_interrupted,
-        restarts_max=options.restarts,
-        runner=THIS_RUNNER if options.runner is None else (options.runner,),
-        reconnect_grace_ms=options.reconnect_grace_ms,
-        lease_ttl_ms=options.lease_ttl_ms,
-    )
-    store = _open(options.data)
-    try:
-        return anyio.run(_with_log, run_program, chosen, store)
-    finally:
-        store.close()
-
-
-def _serve(options: argparse.Namespace) -> ExitStatus:
-    if (options.tls_cert is None) != (options.tls_key is None):
-        raise PrpError(ErrorCode.USAGE_INVALID, "--tls-cert and --tls-key go together")
-    if not options.path.startswith("/"):
-        raise PrpError(ErrorCode.USAGE_INVALID, "--path starts with /")
-    has_tls = options.tls_cert is not None
-    check_address(options.host, has_tls)
-    run_ids = tuple(dict.fromkeys(checked_run_id(run) for run in options.run))
-    ticket_file = options.ticket_file
-    if ticket_file is not None and len(run_ids) > 1 and RUN_FIELD not in ticket_file:
-        raise PrpError(ErrorCode.USAGE_INVALID, f"--ticket-file needs {RUN_FIELD} for several runs")
-    chosen = ServeOptions(
-        data=options.data,
-        host=options.host,
-        port=options.port,
-        path=options.path,
-        tls=tls_context(options.tls_cert, options.tls_key) if has_tls else None,
-        run_ids=run_ids,
-        ticket_file=ticket_file,
-        lease_ttl_ms=options.lease_ttl_ms,
-        reconnect_grace_ms=options.reconnect_grace_ms,
-    )
-    store = _open(options.data)
-    try:
-        return anyio.run(_with_log, serve, chosen, store)
-    finally:
-        store.close()
-
-
-def _inspect(options: argparse.Namespace) -> ExitStatus:
-    if options.run is None:
-        runs = inspect.report_all(options.data)
-        text = msgspec.json.encode(runs) + b"\n" if options.json else None
-        _print(inspect.runs_as_text(runs).encode() if text is None else text)
-    else:
-        report = inspect.report_one(options.data, checked_run_id(options.run))
-        text = msgspec.json.encode(report) + b"\n" if options.json else None
-        _print(inspect.run_as_text(report).encode() if text is None else text)
-    return ExitStatus.OK
-
-
-def _open(data: Path) -> SqliteStore:
-    try:
-        make_private(data)
-    except OSError as error:
-        raise PrpError(ErrorCode.STATE_UNSAFE, f"{data}: {os.strerror(error.errno or 0)}") from None
-    return open_store(data, neighbours=(RUNNERS_NAME,))
-
-
-def _print(data: bytes) -> None:
-    try:
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
-    except BrokenPipeError:
-        # The reader has seen enough; the interpreter's own flush at exit must not complain.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _explain(error: PrpError) -> int:
-    lines = [f"controller-mock: {error}"]
-    if error.code in _REMEDIES:
-        lines.append(f"controller-mock: {_REMEDIES[error.code]}")
-    print("\n".join(lines), file=sys.stderr)
-    return int(_STATUSES.get(error.code, exit_status(error.code)))
-
-
-def _first_fault(group: BaseExceptionGroup[BaseException]) -> PrpError:
-    for error in group.exceptions:
-        if isinstance(error, PrpError):
-            return error
-        if isinstance(error, BaseExceptionGroup):
-            return _first_fault(error)
-    raise group
-
-
-async def _with_log(
-    work: Callable[[OptionsT, SqliteStore], Awaitable[ExitStatus]],
-    options: OptionsT,
-    store: SqliteStore,
-) -> ExitStatus:
-    asyncio.get_running_loop().set_exception_handler(_log_fault)
-    return await work(options, store)
-
-
-def _log_fault(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Log what no task could be told: one line, no traceback."""
-    fault = context.get("exception")
-    reason = context["message"] if fault is None else f"{context['message']}: {fault!r}"
-    structlog.get_logger().error(
-        "loop_fault", code=ErrorCode.INTERNAL_FAULT.value, reason=bounded_diagnostic(reason)
-    )
-
-
-def _configure_log(*, verbose: bool) -> None:
-    level = logging.INFO if verbose else logging.ERROR
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.JSONRenderer(),
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
-    )
+        return _RUN_CANCELLED
 
 
 if __name__ == "__main__":

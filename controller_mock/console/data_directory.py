@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from protocol.errors import ErrorCode, PrpError
 from protocol.ids import RunId
 
 RUNNERS_NAME: Final = "runners"
@@ -27,6 +28,14 @@ def runner_directory(data: Path, run_id: RunId) -> Path:
 
 
 def make_private(directory: Path) -> None:
-    """Create a directory that only this user can enter, with its parents."""
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    directory.mkdir(mode=0o700, exist_ok=True)
+    """Create a directory that only this user can enter, with its parents.
+
+    Raises:
+        PrpError: ``state_unsafe``.
+    """
+    try:
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        directory.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        words = os.strerror(error.errno or 0)
+        raise PrpError(ErrorCode.STATE_UNSAFE, f"{directory.name}: {words}") from None

@@ -166,10 +166,7 @@ class LiveRun:
             return outcome
         state_dir = runner_directory(self._options.data, self._options.run_id)
         self._timeline.note("run", f"no runner is left; what it knew is kept in {state_dir}")
-        if not self._conversation.turn_asked:
-            with contextlib.suppress(ValueError):
-                return ExitStatus(ended.exit.status)
-        return ExitStatus.RUN_UNKNOWN
+        return status_without_runner(ended.exit.status, turn_asked=self._conversation.turn_asked)
 
     async def _watch_for_faults(self) -> None:
         """Return never; raise what makes the run's end unreachable."""
@@ -294,6 +291,22 @@ async def run_program(options: RunOptions, store: Store) -> ExitStatus:
     finally:
         with anyio.CancelScope(shield=True):
             await output.close()
+
+
+def status_without_runner(runner_status: int, *, turn_asked: bool) -> ExitStatus:
+    """Return how a run ends whose last runner ended before the run did.
+
+    Args:
+        runner_status: of the runner's process; negative if a signal ended it.
+        turn_asked: the program may have been started, so nobody knows what it did.
+    """
+    if turn_asked:
+        return ExitStatus.RUN_UNKNOWN
+    # A program that is no runner may end with what would be the outcome of a run.
+    if runner_status >= ExitStatus.USAGE:
+        with contextlib.suppress(ValueError):
+            return ExitStatus(runner_status)
+    return ExitStatus.UNAVAILABLE
 
 
 def _text_of(event: StoredEvent) -> str:

@@ -7,6 +7,7 @@ refuses to know what the lines say.
 import asyncio
 import contextlib
 import os
+import sys
 from typing import Final
 
 from controller_mock.io.writer import Writer
@@ -47,6 +48,16 @@ class Output:
                 except OSError:
                     self._gone.add(descriptor)
                     raise
+
+
+def put_out(data: bytes) -> None:
+    """Write to standard output before a loop runs, or beside it; a reader who left is no fault."""
+    try:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        # The reader has seen enough; the interpreter's own flush at exit must not complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _ignore(outcome: object) -> None:

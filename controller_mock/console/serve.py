@@ -10,14 +10,15 @@ import os
 import secrets
 import signal
 import ssl
-import sys
 from pathlib import Path
 from typing import Final
 
 import anyio
 import msgspec
+import structlog
 
 from controller_mock.console.data_directory import make_private, runner_directory
+from controller_mock.console.output import put_out
 from controller_mock.console.run_identity import run_config
 from controller_mock.controller import Controller, open_controller
 from controller_mock.core.state import RunConfig
@@ -27,6 +28,8 @@ from controller_mock.storage.store import Store
 from protocol.errors import ErrorCode, ExitStatus, PrpError
 from protocol.ids import RunId
 from protocol.limits import TICKET_TTL_MS_CEILING
+
+log = structlog.get_logger()
 
 RUN_FIELD: Final = "{run}"
 """Stands for the run's id in a ticket file's path."""
@@ -81,7 +84,7 @@ async def serve(options: ServeOptions, store: Store) -> ExitStatus:
             async for number in signals:
                 if number != signal.SIGHUP:
                     break
-                await _write_tickets(controller, options)
+                await _renew_tickets(controller, options)
             tasks.cancel_scope.cancel()
     return ExitStatus.OK
 
@@ -112,30 +115,53 @@ async def _ensure_run(controller: Controller, options: ServeOptions, run_id: Run
 
 
 async def _write_tickets(controller: Controller, options: ServeOptions) -> None:
-    if options.ticket_file is None:
-        return
-    for run_id in options.run_ids:
-        ticket = await controller.issue_ticket(run_id, options.ticket_ttl_ms)
+    for run_id in options.run_ids if options.ticket_file is not None else ():
+        await _write_ticket(controller, options, run_id)
+
+
+async def _renew_tickets(controller: Controller, options: ServeOptions) -> None:
+    """Do what `_write_tickets` does; a file that cannot be written stops no run."""
+    for run_id in options.run_ids if options.ticket_file is not None else ():
+        try:
+            await _write_ticket(controller, options, run_id)
+        except PrpError as error:
+            log.error("ticket_not_written", run_id=run_id, code=error.code, reason=error.message)
+
+
+async def _write_ticket(controller: Controller, options: ServeOptions, run_id: RunId) -> None:
+    assert options.ticket_file is not None, "the callers have looked"
+    ticket = await controller.issue_ticket(run_id, options.ticket_ttl_ms)
+    try:
         write_private(Path(options.ticket_file.replace(RUN_FIELD, run_id)), ticket.reveal())
+    finally:
         ticket.wipe()
 
 
 def write_private(path: Path, data: memoryview) -> None:
-    """Put a file that only this user can read under a name, whole; PrpError ``state_unsafe``."""
-    sibling = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    """Put a file that only this user can read under a name, whole; PrpError ``usage_invalid``."""
     try:
-        descriptor = os.open(sibling, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        sibling = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
         try:
-            os.write(descriptor, data)
-        finally:
-            os.close(descriptor)
-        os.replace(sibling, path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            sibling.unlink()
+            _write_new(sibling, data)
+            os.replace(sibling, path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                sibling.unlink()
+            raise
+    except (OSError, ValueError) as error:
+        words = os.strerror(error.errno or 0) if isinstance(error, OSError) else "not a file's name"
         raise PrpError(
-            ErrorCode.STATE_UNSAFE, f"{path} cannot be written: {os.strerror(error.errno or 0)}"
+            ErrorCode.USAGE_INVALID, f"--ticket-file {path} cannot be written: {words}"
         ) from None
+
+
+def _write_new(path: Path, data: memoryview) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    try:
+        while data:
+            data = data[os.write(descriptor, data) :]
+    finally:
+        os.close(descriptor)
 
 
 def _announce(options: ServeOptions, bound: Bound, configs: list[RunConfig]) -> None:
@@ -148,8 +174,7 @@ def _announce(options: ServeOptions, bound: Bound, configs: list[RunConfig]) -> 
         pid=os.getpid(),
         runs=runs,
     )
-    sys.stdout.buffer.write(msgspec.json.encode(line) + b"\n")
-    sys.stdout.buffer.flush()
+    put_out(msgspec.json.encode(line) + b"\n")
 
 
 def _instructions(options: ServeOptions, bound: Bound, config: RunConfig) -> RunnerInstructions:

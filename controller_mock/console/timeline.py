@@ -34,7 +34,7 @@ class Timeline:
         """Write one line, and further ones for further lines of ``words``."""
         seconds, ms = divmod(self._now(), 1000)
         time = datetime.fromtimestamp(seconds).astimezone().strftime("%H:%M:%S")
-        first, *more = [_printable(line) for line in words.splitlines()] or [""]
+        first, *more = [printable(line) for line in words.splitlines()] or [""]
         self._write(f"{time}.{ms:03d} {topic:<{_TOPIC_WIDTH}} {first}\n")
         for line in more:
             self._write(f"{'':{len(time) + 4}} {'':<{_TOPIC_WIDTH}} {line}\n")
@@ -54,7 +54,7 @@ class Timeline:
             return
         self._was_connected = view.connected
         if not view.connected:
-            self.note("runner", "connection lost")
+            self.note("runner", "disconnected")
         elif view.connection_count == 1:
             self.note("runner", "connected")
         else:
@@ -89,8 +89,8 @@ def payload_of(event: StoredEvent) -> Payload:
     return payload
 
 
-def _printable(text: str) -> str:
-    # What an agent wrote must not command the terminal it is shown on.
+def printable(text: str) -> str:
+    """Return text that cannot command the terminal it is shown on, whoever wrote it."""
     return "".join(c if c.isprintable() else "?" for c in text)
 
 

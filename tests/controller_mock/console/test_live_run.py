@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from controller_mock.console.live_run import status_without_runner
 from tests.controller_mock.console.support import console, processes_with, report
 from tests.controller_mock.served import eventually
 
@@ -204,3 +205,18 @@ async def test_runner_that_never_answers_is_given_up(tmp_path: Path) -> None:
         assert await run.status() == 69
 
         assert b"runner_restarts_exhausted" in run.err
+
+
+@pytest.mark.parametrize("runner_status", [64, 65, 69, 70, 73, 74, 75, 76, 77])
+def test_run_that_never_began_exits_as_its_runner_did(runner_status: int) -> None:
+    assert status_without_runner(runner_status, turn_asked=False) == runner_status
+
+
+@pytest.mark.parametrize("runner_status", [-9, 0, 1, 2, 3, 63, 127, 255])
+def test_run_that_never_began_is_no_outcome_when_its_runner_was_none(runner_status: int) -> None:
+    assert status_without_runner(runner_status, turn_asked=False) == 69
+
+
+@pytest.mark.parametrize("runner_status", [-9, 0, 1, 69, 75])
+def test_run_that_may_have_begun_is_unknown_without_a_runner(runner_status: int) -> None:
+    assert status_without_runner(runner_status, turn_asked=True) == 3

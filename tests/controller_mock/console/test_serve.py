@@ -1,6 +1,7 @@
 import asyncio
 import json
 import os
+import shutil
 import signal
 import ssl
 import stat
@@ -85,6 +86,25 @@ async def test_hangup_issues_fresh_tickets(tmp_path: Path) -> None:
             await client.close()
 
 
+async def test_hangup_stops_no_run_when_a_ticket_file_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "run-1").mkdir()
+    (tmp_path / "run-2").mkdir()
+    pattern = str(tmp_path / "{run}" / "ticket")
+    runs = ("--run", "run-1", "--run", "run-2")
+    arguments = ("--data", str(tmp_path / "data"), *runs, "--ticket-file", pattern)
+    async with console("serve", *arguments) as serving:
+        files = [Path(run["ticketFile"]) for run in (await announced(serving))["runs"]]
+        before = files[1].read_text()
+        shutil.rmtree(files[0].parent)
+
+        serving.signal(signal.SIGHUP)
+        await eventually(lambda: files[1].read_text() != before)
+        serving.signal(signal.SIGTERM)
+        assert await serving.status() == 0
+
+        assert b"ticket_not_written" in serving.err
+
+
 async def test_runs_of_an_earlier_serve_go_on(tmp_path: Path) -> None:
     file = tmp_path / "ticket"
     arguments = ("--data", str(tmp_path / "data"), "--run", "run-7", "--ticket-file", str(file))
@@ -150,7 +170,8 @@ async def test_plain_text_on_a_tls_port_is_no_traceback(tmp_path: Path) -> None:
         (("--path", "no-slash"), 64, b"--path"),
         (("--run", "no/slash"), 64, b"a run id is"),
         (("--run", "a", "--run", "b", "--ticket-file", "one"), 64, b"{run}"),
-        (("--run", "a", "--ticket-file", "/no/such/folder/ticket"), 73, b"state_unsafe"),
+        (("--run", "a", "--ticket-file", "/no/such/folder/ticket"), 64, b"--ticket-file"),
+        (("--run", "a", "--ticket-file", "/"), 64, b"--ticket-file"),
     ],
 )
 async def test_what_cannot_be_served_is_a_code(

@@ -18,7 +18,8 @@ def ended(pid):
 
 def orphan(command):
     "Return the pid of a process whose parent was killed."
-    parent = subprocess.Popen(["sh", "-c", command + " & echo $!; exec sleep 1000"], stdout=subprocess.PIPE)
+    script = command + " & echo $!; exec sleep 1000"
+    parent = subprocess.Popen(["sh", "-c", script], stdout=subprocess.PIPE)
     pid = int(parent.stdout.readline())
     parent.kill()
     parent.wait()

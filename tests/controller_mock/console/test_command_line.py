@@ -1,0 +1,53 @@
+"""What the command line says when a command cannot even begin."""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.controller_mock.console.support import console
+
+pytestmark = pytest.mark.process
+
+
+async def test_interrupt_during_the_start_is_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "msgspec.py").write_text("raise KeyboardInterrupt")
+
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-P", "-m", "controller_mock", "inspect"),
+        stdin=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+    )
+    _, err = await process.communicate()
+
+    assert (process.returncode, err) == (2, b"")
+
+
+async def test_place_without_data_is_named_in_one_line_with_a_remedy(tmp_path: Path) -> None:
+    place = tmp_path / "nothing"
+
+    async with console("inspect", "--data", str(place)) as shown:
+        assert await shown.status() == 65
+
+        assert shown.err.decode() == (
+            f"controller-mock: state_missing: {place}: no such directory;"
+            " nothing was stored there yet; check --data\n"
+        )
+
+
+async def test_folder_that_others_use_is_named_and_keeps_its_mode(tmp_path: Path) -> None:
+    place = tmp_path / "photographs"
+    place.mkdir()
+    (place / "cat.jpeg").touch()
+    place.chmod(0o755)
+
+    async with console("run", "--data", str(place), "--", "true") as run:
+        assert await run.status() == 73
+
+        assert str(place).encode() in run.err
+        assert b"use a --data that is empty" in run.err
+        assert place.stat().st_mode & 0o777 == 0o755
+        assert os.listdir(place) == ["cat.jpeg"]
