@@ -82,7 +82,7 @@ def run_seeds(
     deadline_s = None if minutes is None else began_s + 60 * minutes
     number = workers or os.cpu_count() or 1
     context = multiprocessing.get_context("fork")
-    parts: SimpleQueue[Batch | None] = context.SimpleQueue()
+    parts: SimpleQueue[Batch | str | None] = context.SimpleQueue()
     processes = [
         context.Process(
             target=_work,
@@ -99,6 +99,7 @@ def run_seeds(
         if part is None:
             running -= 1
             continue
+        assert not isinstance(part, str), f"a worker broke: {part}"
         batch.add(part)
         batch.wall_s = time.monotonic() - began_s
         if told is not None:
@@ -124,10 +125,15 @@ def _work(
     stack: str,
     chunks: Iterator[range],
     deadline_s: float | None,
-    parts: "SimpleQueue[Batch | None]",
+    parts: "SimpleQueue[Batch | str | None]",
 ) -> None:
-    for seeds in chunks:
-        if deadline_s is not None and time.monotonic() >= deadline_s:
-            break
-        parts.put(run_chunk(stack, seeds))
+    try:
+        for seeds in chunks:
+            if deadline_s is not None and time.monotonic() >= deadline_s:
+                break
+            parts.put(run_chunk(stack, seeds))
+    except BaseException as fault:
+        # Nobody would ever wake the reader.
+        parts.put(f"{type(fault).__name__}: {fault}")
+        raise
     parts.put(None)

@@ -8,6 +8,7 @@ process did what: `disk_process` is the port through which one process sees this
 """
 
 import enum
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -36,6 +37,15 @@ class File:
     data: bytearray = field(default_factory=bytearray)
     stable: bytes = b""
     pieces: list[tuple[int, bytes]] = field(default_factory=list)
+    is_cut: bool = False
+    """Its length was changed without a write, and that is not synchronised."""
+    allocated: int = 0
+    """Bytes that a write needs no room for."""
+
+    @property
+    def room(self) -> int:
+        """Bytes that this file takes from the disk."""
+        return max(len(self.data), self.allocated)
 
 
 @dataclass
@@ -78,6 +88,8 @@ class Disk:
         self.mode = mode
         self.uid = uid
         self.is_read_only = False
+        self.capacity_bytes: int | None = None
+        """Room for files; None is a disk that never fills."""
         self.violations: list[str] = []
         """What a process did that no correct one does; checks print and reject it."""
         self.inodes: dict[int, Inode] = {ROOT: Directory(0o755, uid)}
@@ -118,12 +130,47 @@ class Disk:
         for start, piece in _pieces(offset, data):
             file.pieces.append((start, piece))
 
+    def room_left(self) -> int:
+        """Return how many bytes files may still grow by."""
+        if self.capacity_bytes is None:
+            return sys.maxsize
+        named = {
+            number
+            for inode in self.inodes.values()
+            if isinstance(inode, Directory)
+            for number in inode.entries.values()
+        }
+        return self.capacity_bytes - sum(
+            inode.room
+            for number, inode in self.inodes.items()
+            if isinstance(inode, File) and (number in named or self.opened[number] > 0)
+        )
+
+    def allocate(self, file: File, size: int) -> bool:
+        """Lengthen a file by zeros that take their room now; False if there is not enough."""
+        if size - file.room > self.room_left():
+            return False
+        file.is_cut = file.is_cut or size > len(file.data)
+        file.data.extend(bytes(max(0, size - len(file.data))))
+        file.allocated = max(file.allocated, size)
+        return True
+
+    def truncate(self, file: File, size: int) -> None:
+        """Cut a file; a power loss may still find its old length."""
+        file.is_cut = True
+        del file.data[size:]
+        file.pieces = [
+            (start, piece[: size - start]) for start, piece in file.pieces if start < size
+        ]
+        file.allocated = min(file.allocated, size)
+
     def sync(self, number: int) -> None:
         """Make what is not synchronised of an inode stable; what counts as written is not seen."""
         inode = self.inodes[number]
         if isinstance(inode, File):
             inode.stable = self._bytes_after_loss(inode, Tape())
             inode.pieces.clear()
+            inode.is_cut = False
             if self.mode is Mode.EXT4_LIKE:
                 self._keep_first_name(number)
         elif isinstance(inode, Directory):
@@ -140,6 +187,7 @@ class Disk:
         if isinstance(inode, File):
             inode.stable = self._bytes_after_loss(inode, choices)
             inode.pieces.clear()
+            inode.is_cut = False
         elif isinstance(inode, Directory):
             inode.stable = self._entries_after_loss(inode, choices)
             inode.operations.clear()
@@ -159,6 +207,8 @@ class Disk:
                 inode.stable = self._bytes_after_loss(inode, choices)
                 inode.data = bytearray(inode.stable)
                 inode.pieces.clear()
+                inode.is_cut = False
+                inode.allocated = min(inode.allocated, len(inode.data))
 
     def _entries_after_loss(self, directory: Directory, choices: Choices) -> dict[str, int]:
         entries = dict(directory.stable)
@@ -172,11 +222,11 @@ class Disk:
         return entries
 
     def _bytes_after_loss(self, file: File, choices: Choices) -> bytes:
-        if not file.pieces:
+        if not file.pieces and not file.is_cut:
             return file.stable
         old, new = len(file.stable), len(file.data)
         edges = range((old // BLOCK_BYTES + 1) * BLOCK_BYTES, new, BLOCK_BYTES)
-        lengths = sorted({old, new, *edges}, reverse=True)
+        lengths = sorted({old, new, *edges}, key=lambda length: (length != new, -length))
         length = lengths[choices.choose("length", len(lengths))]
         # Blocks that were allocated and never reached the disk read as zeros.
         after = bytearray(file.stable[:length].ljust(length, b"\0"))

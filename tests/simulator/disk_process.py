@@ -110,6 +110,13 @@ class DiskProcess:
         self._enter("lstat", path)
         return self._left(self._status(self._resolve(path)))
 
+    def read_link(self, path: str) -> str:
+        self._enter("read_link", path)
+        inode = self.disk.inodes[self._resolve(path)]
+        if not isinstance(inode, Symlink):
+            raise _error(errno.EINVAL)
+        return self._left(inode.target)
+
     def status_of(self, directory: int, name: str) -> FileStatus:
         self._enter("status_of", name)
         return self._left(self._status(self._named(directory, name)))
@@ -140,6 +147,13 @@ class DiskProcess:
         if not isinstance(self.disk.inodes[number], Directory):
             raise _error(errno.ENOTDIR)
         return self._left(self._opened(_Open(number, path)))
+
+    def open_directory_in(self, directory: int, name: str) -> int:
+        self._enter("open_directory_in", name)
+        number = self._followed_nowhere(directory, name)
+        if not isinstance(self.disk.inodes[number], Directory):
+            raise _error(errno.ENOTDIR)
+        return self._left(self._opened(_Open(number, name)))
 
     def list_directory(self, directory: int, names_max: int) -> list[str]:
         self._enter("list_directory", self._handle(directory).subject)
@@ -174,6 +188,11 @@ class DiskProcess:
         number = self._followed_nowhere(directory, name)
         return self._left(self._opened(_Open(number, name, is_writable=True, appends=True)))
 
+    def open_write(self, directory: int, name: str) -> int:
+        self._enter("open_write", name, changes=True)
+        number = self._followed_nowhere(directory, name)
+        return self._left(self._opened(_Open(number, name, is_writable=True)))
+
     def read(self, descriptor: int, size_max: int) -> bytes:
         handle = self._handle(descriptor)
         fault = self._enter("read", handle.subject)
@@ -194,9 +213,25 @@ class DiskProcess:
         if handle.appends:
             handle.offset = len(inode.data)
         count = min(len(data), fault.count) if isinstance(fault, Shorten) else len(data)
+        count = min(count, max(0, inode.room + self.disk.room_left() - handle.offset))
+        if count == 0 and data and not isinstance(fault, Shorten):
+            raise _error(errno.ENOSPC)
         self.disk.write(inode, handle.offset, bytes(data[:count]))
         handle.offset += count
         return self._left(count)
+
+    def allocate(self, descriptor: int, size: int) -> None:
+        handle = self._handle(descriptor)
+        self._enter("allocate", handle.subject, changes=True)
+        if not self.disk.allocate(self._file(handle), size):
+            raise _error(errno.ENOSPC)
+        self._left(None)
+
+    def truncate(self, descriptor: int, size: int) -> None:
+        handle = self._handle(descriptor)
+        self._enter("truncate", handle.subject, changes=True)
+        self.disk.truncate(self._file(handle), size)
+        self._left(None)
 
     def sync(self, descriptor: int) -> None:
         handle = self._handle(descriptor)
@@ -230,10 +265,18 @@ class DiskProcess:
 
     def link(self, directory: int, source: str, target: str) -> None:
         self._enter("link", target, changes=True)
+        self._link(directory, source, directory, target)
+
+    def link_into(self, directory: int, source: str, target_directory: int, target: str) -> None:
+        self._enter("link_into", target, changes=True)
+        self._link(directory, source, target_directory, target)
+
+    def _link(self, directory: int, source: str, target_directory: int, target: str) -> None:
         number = self._named(directory, source)
-        if target in self._entries(directory):
+        if target in self._entries(target_directory):
             raise _error(errno.EEXIST)
-        self.disk.change(self._handle(directory).number, Operation(number, added=target))
+        operation = Operation(number, added=target)
+        self.disk.change(self._handle(target_directory).number, operation)
         self._left(None)
 
     def unlink(self, directory: int, name: str) -> None:
@@ -275,6 +318,12 @@ class DiskProcess:
         if descriptor not in self._open:
             raise _error(errno.EBADF)
         return self._open[descriptor]
+
+    def _file(self, handle: _Open) -> File:
+        inode = self.disk.inodes[handle.number]
+        if not handle.is_writable or not isinstance(inode, File):
+            raise _error(errno.EBADF)
+        return inode
 
     def _opened(self, handle: _Open) -> int:
         descriptor = self._next_descriptor

@@ -44,7 +44,7 @@ def put_back(world: World) -> None:
     world.trace.append("older state put back")
     world.seen.add("state file put back")
     world.rolled_back = True
-    world.attempted = None
+    world.judge.put_back()
     world.oracle.put_back(copy.image)
 
 

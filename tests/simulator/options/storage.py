@@ -38,12 +38,12 @@ def arm(world: World) -> None:
             fault = Die(is_after=False)
         case _:
             fault = Die(is_after=True)
-    world.armed = (ahead, fault)
+    world.judge.armed = (ahead, fault)
 
 
 def turn_read_only(world: World) -> None:
     """From now on nothing can be changed."""
-    world.armed = (1, TurnReadOnly())
+    world.judge.armed = (1, TurnReadOnly())
 
 
 def turn_writable(world: World) -> None:
@@ -58,10 +58,12 @@ SHORT: Final = Option[World](
     ops=(
         Op("crash", lambda w: w.scaled("crash", 1) if w.is_running else 0, crash, "crash"),
         Op("power loss", lambda w: w.scaled("power", 1), lose_power, "power"),
-        Op("disk fault", lambda w: w.scaled("disk", 3) if w.armed is None else 0, arm, "disk"),
+        Op(
+            "disk fault", lambda w: w.scaled("disk", 3) if w.judge.armed is None else 0, arm, "disk"
+        ),
         Op(
             "read only",
-            lambda w: 1 if w.armed is None and not w.machine.disk.is_read_only else 0,
+            lambda w: 1 if w.judge.armed is None and not w.machine.disk.is_read_only else 0,
             turn_read_only,
             "read_only",
         ),

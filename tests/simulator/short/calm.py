@@ -19,7 +19,7 @@ QUIET_MS_MAX: Final = 600_000
 def calm_down(world: World) -> None:
     """Heal the world, run until it is quiet, and audit what the disk holds."""
     world.faults_are_on = False
-    world.armed = None
+    world.judge.armed = None
     world.machine.disk.is_read_only = False
     world.machine.set_wall_right()
     world.trace.append("heal")

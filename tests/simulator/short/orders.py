@@ -21,9 +21,10 @@ from runnerd.core.actions import (
 )
 from runnerd.core.inputs import ConnectionLost
 from tests.simulator import invariants
+from tests.simulator.judge import ENDS
 from tests.simulator.short.peer import Link
 from tests.simulator.short.program import Program
-from tests.simulator.short.world import ENDS, LEAST_PAUSE_MS, TERMINAL_TYPES, World
+from tests.simulator.short.world import LEAST_PAUSE_MS, TERMINAL_TYPES, World
 from tests.simulator.verdict import Violation
 
 

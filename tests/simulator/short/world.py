@@ -7,24 +7,22 @@ refuses to choose what happens next (the history) and to judge it (the oracle).
 from collections.abc import Callable
 from typing import Final, Never
 
-from protocol.base.atomic_file import WriteFailed as ReplaceFailed
 from protocol.base.driver import Write
 from protocol.codec import event_envelope
-from protocol.errors import EXIT_STATUSES, ExitStatus, PrpError, exit_status
+from protocol.errors import ExitStatus, PrpError, exit_status
 from protocol.ids import Generation, Identity
 from runnerd.core.actions import Action, Exit
 from runnerd.core.inputs import Input, OrphanSettled, Started, TimePassed
 from runnerd.core.recovery import start
-from runnerd.core.state import Boot, Durable, Runner, Settings
-from runnerd.core.state_codec import encode
+from runnerd.core.state import Boot, Runner, Settings
 from runnerd.core.step import next_deadline, step
 from runnerd.driving import RunnerDriver, end_write
 from runnerd.io.state_file import StateFile
-from tests.simulator import invariants
 from tests.simulator.disk import Mode
-from tests.simulator.disk_process import Call, Died, DiskProcess, Fault
+from tests.simulator.disk_process import Died, DiskProcess
 from tests.simulator.draws import Draws
-from tests.simulator.image import PATH, Image, Observer
+from tests.simulator.image import PATH, Image
+from tests.simulator.judge import StateJudge
 from tests.simulator.machine import BOOT_MS, EPOCH_MS, Machine
 from tests.simulator.option import Command
 from tests.simulator.oracle import Oracle
@@ -46,7 +44,6 @@ RECONNECT_DELAY_MS: Final = 250
 LEAST_PAUSE_MS: Final = RECONNECT_DELAY_MS * 74 // 100
 TERMINAL_TYPES: Final = ("runner.suspend", "runner.shutdown")
 OVER: Final = ("stopped", "revoked")
-ENDS: Final = frozenset(code.value for code in EXIT_STATUSES)
 
 
 def settings_of(outbox_bytes_max: int, reserve_bytes: int) -> Settings:
@@ -104,21 +101,19 @@ class World:
         self._note = note
         self._perform = perform
         self.machine = Machine(mode, draws.seed)
-        self.observer = Observer(self.machine.disk)
+        self.trace: list[object] = []
+        self.seen: set[str] = set()
+        self.judge = StateJudge(self.machine, self.trace, self.seen)
         self.use_settings(settings)
         self.peer = Peer(IDENTITY)
         self.program: Program | None = None
         self.inbox: list[Input] = []
-        self.trace: list[object] = []
-        self.seen: set[str] = set()
         self.start_name = ""
         self.grammar: tuple[Command[World], ...] = ()
         self.driver: RunnerDriver | None = None
         self.write: Write[Runner, Never] | None = None
         self.exit: Exit | None = None
         """How the last process ended by itself; None while one runs or after a crash."""
-        self.attempted: Durable | None = None
-        """What the last write tried to make durable, if a start may find it."""
         self.must_close: str | None = None
         """The invariant that is broken unless the runner closes the connection in this turn."""
         self.must_refuse: str | None = None
@@ -130,11 +125,6 @@ class World:
         """The first number that this process gives to an event."""
         self.acked_now = 0
         """What this process was told with authority, or has found stored."""
-        self.armed: tuple[int, Fault] | None = None
-        """A fault for the n-th disk call from now."""
-        self.has_failed_write = False
-        self.was_struck = False
-        """True once a disk fault met this process."""
         self.faults_are_on = True
         self.authority_ends: tuple[int, int] = (0, 0)
         """Suspend-aware and wall clock at which control data must not be applied any more."""
@@ -145,7 +135,6 @@ class World:
         self.line_length = 0
         self._fs: DiskProcess | None = None
         self._store: StateFile | None = None
-        self._surviving: list[Image | None] | None = None
 
     def use_settings(self, settings: Settings) -> None:
         """Fix what the command line fixes, before the first process."""
@@ -188,9 +177,7 @@ class World:
 
     def surviving(self) -> list[Image | None]:
         """Return every state that a power loss now could leave."""
-        if self._surviving is None:
-            self._surviving = self.observer.surviving()
-        return self._surviving
+        return self.judge.surviving()
 
     def scaled(self, family: str, weight: int) -> int:
         """Return a weight that is threefold in a storm."""
@@ -204,27 +191,21 @@ class World:
 
     def start_process(self) -> None:
         """Start a process on whatever the disk holds."""
-        self._fs = DiskProcess(self.machine.disk, self._strike, self.draws.stream("disk"))
+        self._fs = DiskProcess(self.machine.disk, self.judge.strike, self.draws.stream("disk"))
         lock = self.machine.lock_of(self._fs)
         self._store = StateFile(self._fs, self.machine, PATH, self.settings, lock)
-        self.exit = self._surviving = self.failed_at_boot_ms = None
+        self.exit = self.failed_at_boot_ms = None
         self.stops = 0
-        self.was_struck = self.has_failed_write = False
         try:
-            durable = self._store.open()
+            durable = self.judge.opened(self._store.open)
         except Died:
             self.trace.append("died at start")
             self._forget_process()
             return
-        except PrpError as error:
-            self.trace.append(("start refused", error.code.value))
-            self._judge_refused_start(error)
+        except PrpError:
             self._close_store()
             return
-        finally:
-            self._note_disk()
-        image = self.observer.newest()
-        self._judge_found(image, durable)
+        image = self.judge.found(durable, self.oracle)
         self.acked_now = image.acked_source_seq if image else 0
         self.loaded_next = image.next_source_seq if image else 1
         boot = Boot(
@@ -248,6 +229,7 @@ class World:
         self._forget_process()
         self.program = None
         self.machine.disk.lose_power(self.draws.stream("disk"))
+        self.judge.disk_moved()
 
     def end_process(self, order: Exit) -> None:
         """End the process as it ordered; its harness ends with it."""
@@ -267,7 +249,8 @@ class World:
         self.driver = self.write = None
         self.inbox.clear()
         self.peer.dial = self.peer.link = None
-        self.must_close = self.must_refuse = self._surviving = None
+        self.must_close = self.must_refuse = None
+        self.judge.disk_moved()
         if self._fs is not None:
             self._fs.kill()
             self.machine.process_ended(self._fs)
@@ -285,21 +268,6 @@ class World:
         if may_survive and self.draws.stream("program").chance("orphan survives", 25):
             return OrphanSettled(generation, "survived")
         return OrphanSettled(generation, "ended")
-
-    def _judge_found(self, image: Image | None, durable: Durable | None) -> None:
-        allowed = [self.oracle.image]
-        # A content that was being written is known by its bytes.
-        if self.attempted is not None and durable is not None:
-            allowed += [image] if encode(self.attempted) == encode(durable) else []
-        invariants.I8(image, allowed)
-        self.attempted = None
-        if image is not None:
-            self.oracle.found(image)
-
-    def _judge_refused_start(self, error: PrpError) -> None:
-        invariants.I18(error.code.value, ENDS)
-        if not self.was_struck and not self.machine.disk.is_read_only:
-            raise Violation("I8", f"a start was refused: {error}")
 
     # --- the loop -----------------------------------------------------------------------------
 
@@ -339,59 +307,14 @@ class World:
         assert write is not None
         assert driver is not None
         assert self._store is not None
-        self.write = self._surviving = None
-        self.attempted = write.state.durable
-        failure: ReplaceFailed | None = None
+        self.write = None
         try:
-            self._store.replace(write.state.durable)
-        except ReplaceFailed as error:
-            failure = error
+            failure = self.judge.replaced(self._store.replace, write.state.durable, self.oracle)
         except Died:
             self.trace.append("died in a write")
             self.seen.add("died in a write")
             self._forget_process()
             return
-        finally:
-            self._note_disk()
-        self.trace.append(("wrote", write.revision, failure))
-        self._judge_write(failure)
+        self.trace.append(("wrote", write.revision))
         end_write(driver, LOG, failure, self.machine.now())
         self.settle()
-
-    def _judge_write(self, failure: ReplaceFailed | None) -> None:
-        if failure is not None and failure.renamed:
-            self.seen.add("write undecided")
-            return
-        self.attempted = None
-        if failure is not None:
-            self.has_failed_write = True
-            return
-        if self.has_failed_write:
-            self.has_failed_write = False
-            self.seen.add("write succeeded after a failure")
-        image = self.observer.newest()
-        if image is None:
-            raise Violation("I8", "a write that succeeded left no whole state")
-        self.oracle.published(image)
-        if self.oracle.uses_reserve:
-            self.seen.add("reserve used")
-
-    # --- the disk ---------------------------------------------------------------------------------
-
-    def _strike(self, call: Call) -> Fault | None:
-        if self.armed is None:
-            return None
-        countdown, fault = self.armed
-        if countdown > 1:
-            self.armed = (countdown - 1, fault)
-            return None
-        self.armed = None
-        self.was_struck = True
-        self.trace.append(("disk", call.name, fault))
-        self.seen.add(f"fault at {call.name}")
-        return fault
-
-    def _note_disk(self) -> None:
-        if self.machine.disk.violations:
-            number, _, words = self.machine.disk.violations[0].partition(" ")
-            raise Violation(number, words)

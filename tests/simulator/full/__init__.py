@@ -1,0 +1,1 @@
+"""Schedules of a runner and a controller, byte for byte over a simulated network."""

@@ -1,0 +1,166 @@
+"""The harness of a runner node: scripted programs behind the production executor's face.
+
+It decides when a program answers. It refuses to start processes.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from protocol.ids import Generation
+from protocol.process_birth import ProcessBirth
+from runnerd.core.actions import ReadHarness, ReleaseHarness, StartHarness, StopHarness
+from runnerd.core.inputs import (
+    HarnessExited,
+    HarnessLogs,
+    HarnessOutput,
+    HarnessSpawned,
+    HarnessStartFailed,
+    Input,
+    ProcessExit,
+)
+from runnerd.harness.executor import Executor, HarnessAction
+from tests.simulator.draws import Stream
+from tests.simulator.full.loop import VirtualLoop
+
+BIRTH: Final = ProcessBirth(
+    pid=4242, process_group_id=4242, session_id=4242, start_ticks=1, boot_id="b"
+)
+LOGS: Final = HarnessLogs()
+
+
+class Program:
+    """One process tree: it outlives the runner that started it, not the machine."""
+
+    def __init__(self, order: StartHarness, controller_seq: int, lines_planned: int) -> None:
+        self.generation: Generation = order.generation
+        self.mark = order.launch_mark
+        self.controller_seq = controller_seq
+        self.first_line = order.lines_accepted + 1
+        self.lines_planned = lines_planned
+        self.printed = 0
+        self.runs = False
+        self.is_alive = False
+        self.is_stopped = False
+        self.code: int | None = 0
+        self.signal: int | None = None
+
+
+class ProgramWorld:
+    """What the outside world thinks of programs; told by every executor of a machine."""
+
+    def __init__(self, stream: Stream, line_text: Callable[[int], str]) -> None:
+        self.stream = stream
+        self.line_text = line_text
+        self.program: Program | None = None
+        self.may_fail = False
+        self.may_print_much = False
+        self.ordered: Callable[[StartHarness], int] = lambda _: 0
+        """Judges an order to spawn and returns the command that it answers."""
+        self.spawned: Callable[[Program], None] = lambda _: None
+        self.released: Callable[[Generation], None] = lambda _: None
+
+
+class SimulatedExecutor(Executor):
+    """Answers each order after a while, as a process would."""
+
+    def __init__(
+        self, post: Callable[[Input], None], loop: VirtualLoop, programs: ProgramWorld
+    ) -> None:
+        self._post = post
+        self._virtual_loop = loop
+        self._programs = programs
+        self._mine: Program | None = None
+        self._reading: ReadHarness | None = None
+
+    def perform(self, action: HarnessAction) -> None:
+        if isinstance(action, StartHarness):
+            self._start_program(action)
+            return
+        program = self._mine
+        if program is None or action.generation != program.generation:
+            return
+        match action:
+            case ReleaseHarness():
+                if not program.runs:
+                    self._programs.released(program.generation)
+                    program.runs = True
+            case ReadHarness():
+                if self._reading is None:
+                    self._reading = action
+                    self._later("print", self._print)
+            case StopHarness():
+                if not program.is_stopped:
+                    program.is_stopped = True
+                    self._later("stop", self._end)
+            case _:
+                return
+
+    def abandon(self) -> None:
+        """End what lives, as an orderly end of the runner does."""
+        if self._mine is not None:
+            self._mine.is_alive = False
+            self._mine = None
+
+    def _later(self, label: str, act: Callable[[], None]) -> None:
+        delay_ms = self._programs.stream.pick(f"{label} after", (0, 1, 20, 2_000))
+        self._virtual_loop.call_later(delay_ms / 1000, act)
+
+    def _start_program(self, order: StartHarness) -> None:
+        if self._mine is not None and self._mine.generation >= order.generation:
+            return
+        seq = self._programs.ordered(order)
+        many = 40 if self._programs.may_print_much else 6
+        lines = self._programs.stream.choose("lines planned", many)
+        program = self._mine = Program(order, seq, lines)
+        self._reading = None
+        if self._programs.may_fail and self._programs.stream.chance("no program", 20):
+            failed = HarnessStartFailed(order.generation, "no such program")
+            self._later("spawn", lambda: self._post(failed))
+            return
+        self._later("spawn", lambda: self._spawn(program))
+
+    def _spawn(self, program: Program) -> None:
+        if program is not self._mine:
+            return
+        program.is_alive = True
+        self._programs.program = program
+        self._programs.spawned(program)
+        self._post(HarnessSpawned(program.generation, BIRTH))
+
+    def _print(self) -> None:
+        program, order = self._mine, self._reading
+        if program is None or order is None or not program.is_alive or program.is_stopped:
+            return
+        left = program.lines_planned - program.printed
+        if not program.runs:
+            self._later("print", self._print)
+        elif left <= 0:
+            if self._programs.may_fail:
+                outcome = ((0, None), (1, None), (None, 9), (None, None))
+                program.code, program.signal = self._programs.stream.pick("exit", outcome)
+            self._end()
+        else:
+            count = min(left, order.lines_max, self._programs.stream.between("lines", 1, 5))
+            first = program.first_line + program.printed
+            program.printed += count
+            self._reading = None
+            lines = tuple(self._programs.line_text(first + place) for place in range(count))
+            self._post(HarnessOutput(program.generation, lines))
+
+    def _end(self) -> None:
+        program = self._mine
+        if program is None or not program.is_alive:
+            return
+        if program.is_stopped and program.code == 0:
+            program.code, program.signal = None, 15
+        program.is_alive = False
+        self._reading = None
+        self._post(
+            HarnessExited(
+                generation=program.generation,
+                exit=ProcessExit(
+                    exit_code=program.code, success=program.code == 0, signal=program.signal
+                ),
+                logs=LOGS,
+            )
+        )

@@ -1,0 +1,427 @@
+"""A runner process on its simulated machine: the daemon's own parts, wired to virtual ports.
+
+It decides what the composition root decides: the order of a start, and what an end means.
+Shell, endpoint, wire, link, state file, driver and core are the product's. Only waiting is
+simulated: where the product blocks or awaits, a callback is scheduled instead.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from anyio.abc import TaskGroup
+
+from protocol.base.atomic_file import WriteFailed as ReplaceFailed
+from protocol.errors import ErrorCode
+from protocol.ids import Generation
+from protocol.limits import CONNECTION_ATTEMPT_TIMEOUT_MS, HANDSHAKE_STEP_TIMEOUT_MS
+from protocol.secrets import Secret
+from runnerd.core.actions import Dial, Exit
+from runnerd.core.inputs import (
+    Connected,
+    ConnectFailed,
+    ControlReceived,
+    Input,
+    OrphanSettled,
+    Started,
+    StopRequested,
+)
+from runnerd.core.recovery import start
+from runnerd.core.state import Boot, Durable
+from runnerd.core.step import step
+from runnerd.destination import Destination
+from runnerd.driving import Alarm, RunnerDriver, end_write
+from runnerd.inbox import Inbox
+from runnerd.io.caller import Caller
+from runnerd.io.endpoint import Endpoint
+from runnerd.io.link import Fact, Link, Phase
+from runnerd.io.resolver import Address
+from runnerd.io.state_file import StateFile
+from runnerd.io.wire import Wire
+from runnerd.io.writer import StateWriter
+from runnerd.shell import Fault, Shell, WriteEnded
+from tests.simulator.disk_process import DiskProcess
+from tests.simulator.full.executor import SimulatedExecutor
+from tests.simulator.full.loop import VirtualLoop
+from tests.simulator.full.network import Transport
+from tests.simulator.image import PATH, Image
+
+if TYPE_CHECKING:
+    from tests.simulator.full.world import World
+
+DESTINATION: Final = Destination(
+    is_secure=False, host="127.0.0.1", port=7000, path="/api/runner/v1/connect"
+)
+ADDRESSES: Final = (Address(2, "127.0.0.1", 7000),)
+_MS: Final = 1000
+
+
+class RunnerNode:
+    """One incarnation of the runner."""
+
+    def __init__(self, world: "World", ticket: bytes) -> None:
+        self.world = world
+        machine = world.runner_machine
+        self.loop = VirtualLoop(machine)
+        self.fs = DiskProcess(machine.disk, world.strike, world.draws.stream("disk"))
+        self.store = StateFile(self.fs, machine, PATH, world.settings, machine.lock_of(self))
+        self.caller = Caller(
+            world.settings, DESTINATION, Secret(ticket), machine, addresses=ADDRESSES
+        )
+        self.driver: RunnerDriver | None = None
+        self.executor: SimulatedExecutor | None = None
+        self.shell: NodeShell | None = None
+        self.is_writing = False
+        self._alarm: Alarm | None = None
+        self._contact: Contact | None = None
+        self._stops: list[StopRequested] = []
+        self._stop_count = 0
+        self._wake: asyncio.TimerHandle | None = None
+        self._is_due = False
+
+    @property
+    def staged(self) -> Any:
+        """Return the core's present state, for deadlines and options alone."""
+        return None if self.driver is None else self.driver.staged
+
+    def begin(self, durable: Durable | None, image: Image | None) -> None:
+        """Give the core its first input; the state is loaded."""
+        machine = self.world.runner_machine
+        boot = Boot(
+            state_id=machine.token_bytes(16).hex(),
+            jitter_seed=int.from_bytes(machine.token_bytes(4)),
+            now=machine.now(),
+        )
+        self.driver = RunnerDriver(start(self.world.settings, durable, boot), step)
+        self._alarm = Alarm(self.driver)
+        self._feed(Started(self._settle_orphan(image)))
+        self.loop.call_soon(self._drive)
+
+    def stop(self, signal: int) -> None:
+        """Send the process a signal."""
+        self._stop_count += 1
+        stop = StopRequested(signal, self._stop_count)
+        if self.shell is not None:
+            self.shell.post(stop)
+            return
+        self._stops.append(stop)
+        if self._contact is not None:
+            self.loop.call_soon(self._contact.fail, ErrorCode.CONNECTION_LOST)
+        else:
+            self.loop.call_soon(self._drive)
+
+    # --- before the first welcome (first_contact.make_contact) --------------------------------
+
+    def _feed(self, stimulus: Input) -> None:
+        assert self.driver is not None
+        self.world.heard(stimulus)
+        self.driver.feed(stimulus, self.world.runner_machine.now())
+
+    def _drive(self) -> None:
+        if self._contact is not None or self.shell is not None:
+            return
+        driver, alarm = self.driver, self._alarm
+        assert driver is not None
+        assert alarm is not None
+        while True:
+            stops, self._stops = self._stops, []
+            for stop in stops:
+                self._feed(stop)
+            self._write_inline()
+            action = driver.next_action()
+            if action is None:
+                self._sleep(alarm.sleep_ms(self.world.runner_machine.now()), self._woken)
+                return
+            self.world.ordered(action)
+            if isinstance(action, Exit):
+                self.world.runner_ended(action)
+                return
+            assert isinstance(action, Dial), "an order that needs a connection, before the first"
+            self._contact = Contact(self, action)
+            return
+
+    def _woken(self) -> None:
+        assert self._alarm is not None
+        self._alarm.tell(self.world.runner_machine.now())
+        self._drive()
+
+    def _write_inline(self) -> None:
+        driver = self.driver
+        assert driver is not None
+        while (write := driver.next_write()) is not None:
+            failure = self.world.replace_state(self, write.state.durable)
+            end_write(driver, self.world, failure, self.world.runner_machine.now())
+
+    def contact_failed(self, failed: ConnectFailed) -> None:
+        """Go on without a connection."""
+        self._contact = None
+        self._feed(failed)
+        self._drive()
+
+    # --- after it (shell.serve) ---------------------------------------------------------------
+
+    def contacted(self, contact: "Contact") -> None:
+        """Hand the welcomed connection to the shell."""
+        welcomed, *further = contact.facts
+        assert isinstance(welcomed, Connected), "a welcome comes before all else"
+        self._contact = None
+        self._feed(welcomed)
+        self.caller.forget_ticket()
+        shell = self.shell = NodeShell(self)
+        self.executor = shell.programs
+        for fact in further:
+            assert isinstance(fact, ControlReceived)
+            shell.post(fact)
+        shell.adopt(contact.link, contact.transport)
+        self._turn_out()
+
+    def turn_is_due(self) -> None:
+        """Let the shell have its turn when the loop is next free."""
+        if not self._is_due and self.shell is not None:
+            self._is_due = True
+            self.loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._is_due = False
+        assert self.shell is not None
+        self.shell.take_in()
+        self._turn_out()
+
+    def _turn_out(self) -> None:
+        assert self.shell is not None
+        order = self.shell.let_out()
+        if order is not None:
+            self.world.runner_ended(order)
+            return
+        self._sleep(self.shell.sleep_ms(), self.turn_is_due)
+
+    def _sleep(self, milliseconds: int, then: Callable[[], None]) -> None:
+        if self._wake is not None:
+            self._wake.cancel()
+        self._wake = self.loop.call_later(milliseconds / _MS, then)
+
+    # --- the end ------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """End in order: connection, harness, then the directory."""
+        if self.shell is not None:
+            self.shell.end()
+        self.store.close()
+
+    def _settle_orphan(self, image: Image | None) -> OrphanSettled | None:
+        if image is None or image.turn is None:
+            return None
+        outcome = self.world.settle_orphan()
+        return OrphanSettled(Generation(image.turn.generation), outcome)
+
+
+class Contact(asyncio.Protocol):
+    """One call of the first contact, as `dialling.call` makes it."""
+
+    def __init__(self, node: RunnerNode, dial: Dial) -> None:
+        self.node = node
+        self.facts: list[Fact] = []
+        self._dial = dial
+        self._transport: Transport | None = None
+        self._link: Link | None = None
+        self._is_over = False
+        loop = node.loop
+        timeout_ms = min(dial.timeout_ms, CONNECTION_ATTEMPT_TIMEOUT_MS)
+        self._deadline = loop.call_later(timeout_ms / _MS, self.fail, ErrorCode.PEER_TIMEOUT)
+        self._step: asyncio.TimerHandle | None = None
+        node.world.dial(loop, self._connected)
+
+    @property
+    def transport(self) -> Transport:
+        """The socket; there is one once the call has got through."""
+        assert self._transport is not None
+        return self._transport
+
+    @property
+    def link(self) -> Link:
+        """The link over it."""
+        assert self._link is not None
+        return self._link
+
+    def _connected(self, transport: Transport | None) -> None:
+        if self._is_over:
+            if transport is not None:
+                transport.set_protocol(self)
+                transport.abort()
+            return
+        if transport is None:
+            self._report(ErrorCode.CONNECTION_LOST, spent=False)
+            return
+        self._transport = transport
+        transport.set_protocol(self)
+        self._link = self.node.caller.link(self._dial)
+        self._wait_for_step()
+        self._flush()
+
+    def _wait_for_step(self) -> None:
+        if self._step is not None:
+            self._step.cancel()
+        self._step = self.node.loop.call_later(
+            HANDSHAKE_STEP_TIMEOUT_MS / _MS, self.fail, ErrorCode.PEER_TIMEOUT
+        )
+
+    def _flush(self) -> None:
+        if chunks := self.link.outgoing():
+            self.transport.writelines(chunks)
+        if self.link.failure is not None:
+            self.fail(self.link.failure)
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_over:
+            return
+        phase = self.link.phase
+        self.facts += self.link.receive(data, self.node.world.runner_machine.now())
+        if self.link.phase is not phase:
+            self._wait_for_step()
+        # A welcome counts even if something behind it in the same bytes broke the link.
+        if self.link.phase is Phase.OPEN:
+            self._finish()
+            self.node.contacted(self)
+        else:
+            self._flush()
+
+    def eof_received(self) -> None:
+        self.fail(ErrorCode.CONNECTION_LOST)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.fail(ErrorCode.CONNECTION_LOST)
+
+    def fail(self, code: ErrorCode) -> None:
+        """End the call without a welcome."""
+        if self._is_over:
+            return
+        if self._transport is None:
+            self._report(ErrorCode.CONNECTION_LOST, spent=False)
+            return
+        self.link.fail(code)
+        assert self.link.failure is not None
+        self._report(self.link.failure, spent=self.link.credential_spent)
+        self.transport.abort()
+
+    def _report(self, code: ErrorCode, *, spent: bool) -> None:
+        self._finish()
+        self.node.contact_failed(ConnectFailed(code=code, credential_spent=spent))
+
+    def _finish(self) -> None:
+        self._is_over = True
+        self._deadline.cancel()
+        if self._step is not None:
+            self._step.cancel()
+
+
+class _Inbox(Inbox[Input | WriteEnded | Fault]):
+    """The shell's inbox; whoever posts wakes the node instead of an awaiting task."""
+
+    def __init__(self, node: RunnerNode) -> None:
+        self._items = deque()
+        self._node = node
+
+    def post(self, item: Input | WriteEnded | Fault) -> None:
+        self._items.append(item)
+        self._node.turn_is_due()
+
+
+class _Tasks:
+    """Starts dials without tasks."""
+
+    def __init__(self, dial: Callable[[Dial, int], None]) -> None:
+        self._dial = dial
+
+    def start_soon(self, func: Callable[..., object], dial: Dial, number: int) -> None:
+        self._dial(dial, number)
+
+
+class _Writer(StateWriter):
+    """The writer thread as a simulated job."""
+
+    def __init__(self, node: RunnerNode, inbox: _Inbox) -> None:
+        self._node = node
+        self._inbox = inbox
+
+    def begin(self, durable: Durable) -> None:
+        self._node.world.begin_write(self._node, durable, self._done)
+
+    def _done(self, failure: ReplaceFailed | None) -> None:
+        self._inbox.post(WriteEnded(failure))
+
+    def close(self) -> None:
+        return
+
+
+class NodeShell(Shell):
+    """The product's shell over simulated ports; its loop is driven from outside."""
+
+    def __init__(self, node: RunnerNode) -> None:
+        assert node.driver is not None
+        world = node.world
+        self._node = node
+        self._driver = node.driver
+        self._world = cast(Any, world.ports)
+        self._inbox = inbox = _Inbox(node)
+        tasks = cast(TaskGroup, _Tasks(self._start_dial))
+        self._endpoint = Endpoint(node.caller, world.runner_machine, inbox.post, tasks)
+        self.programs = SimulatedExecutor(inbox.post, node.loop, world.programs)
+        self._executor = self.programs
+        self._writer = _Writer(node, inbox)
+        self._alarm = Alarm(node.driver)
+
+    def post(self, fact: Input) -> None:
+        """Put a fact behind the others."""
+        self._inbox.post(fact)
+
+    def adopt(self, link: Link, transport: Transport) -> None:
+        """Take over the connection of the first contact."""
+        wire = Wire(link, self._node.world.runner_machine, self._inbox.post)
+        self._put(wire, transport)
+
+    def take_in(self) -> None:
+        """Feed what waits, and time."""
+        self._feed_waiting()
+        self._alarm.tell(self._node.world.runner_machine.now())
+
+    def let_out(self) -> Exit | None:
+        """Begin a write, perform what may leave; the order to end, if there is one."""
+        self._begin_write()
+        return self._perform_ready()
+
+    def sleep_ms(self) -> int:
+        """Return how long nothing can be due."""
+        return self._alarm.sleep_ms(self._node.world.runner_machine.now())
+
+    def end(self) -> None:
+        """Drop the connection and the harness."""
+        self._endpoint.close()
+        self.programs.abandon()
+
+    def _put(self, wire: Wire, transport: Transport) -> None:
+        self._endpoint._wire = wire
+        wire.state_is_being_written(self._endpoint._is_writing_state)
+        transport.set_protocol(wire)
+        wire.connection_made(transport)
+
+    def _start_dial(self, dial: Dial, number: int) -> None:
+        loop, endpoint = self._node.loop, self._endpoint
+        began_s = loop.time()
+
+        def connected(transport: Transport | None) -> None:
+            if number != endpoint._calls:
+                if transport is not None:
+                    transport.set_protocol(asyncio.Protocol())
+                    transport.abort()
+                return
+            if transport is None:
+                self.post(ConnectFailed(code=ErrorCode.CONNECTION_LOST))
+                return
+            wire = Wire(
+                self._node.caller.link(dial), self._node.world.runner_machine, self._inbox.post
+            )
+            wire.expect_welcome(dial.timeout_ms / _MS - (loop.time() - began_s))
+            self._put(wire, transport)
+
+        self._node.world.dial(loop, connected)
