@@ -43,6 +43,10 @@ class Filesystem(Protocol):
         """Return the status of the path itself, following no symlink in its last part."""
         ...
 
+    def read_link(self, path: str) -> str:
+        """Return what the symlink at a path names; OSError if it is none."""
+        ...
+
     def status_of(self, directory: int, name: str) -> FileStatus:
         """Return the status of a name in an open directory, following no symlink."""
         ...
@@ -57,6 +61,10 @@ class Filesystem(Protocol):
 
     def open_directory(self, path: str) -> int:
         """Open a directory, following no symlink in the last part of the path."""
+        ...
+
+    def open_directory_in(self, directory: int, name: str) -> int:
+        """Open a directory in an open one, following no symlink."""
         ...
 
     def list_directory(self, directory: int, names_max: int) -> list[str]:
@@ -83,12 +91,24 @@ class Filesystem(Protocol):
         """Open an existing file so that each write adds to its end; see `open_read`."""
         ...
 
+    def open_write(self, directory: int, name: str) -> int:
+        """Open an existing file for writing over it from its beginning; see `open_read`."""
+        ...
+
     def read(self, descriptor: int, size_max: int) -> bytes:
         """Read up to ``size_max`` bytes; empty at the end."""
         ...
 
     def write(self, descriptor: int, data: bytes | memoryview) -> int:
         """Write some of ``data`` and return how many bytes."""
+        ...
+
+    def allocate(self, descriptor: int, size: int) -> None:
+        """Make a file at least so long, of bytes that a later write needs no room for."""
+        ...
+
+    def truncate(self, descriptor: int, size: int) -> None:
+        """Cut a file to ``size`` bytes."""
         ...
 
     def sync(self, descriptor: int) -> None:
@@ -105,6 +125,10 @@ class Filesystem(Protocol):
 
     def link(self, directory: int, source: str, target: str) -> None:
         """Give a file a second name in its directory; fail if the name exists in any form."""
+        ...
+
+    def link_into(self, directory: int, source: str, target_directory: int, target: str) -> None:
+        """Give a file a second name in another directory; see `link`."""
         ...
 
     def unlink(self, directory: int, name: str) -> None:

@@ -37,6 +37,9 @@ class PosixFilesystem:
     def lstat(self, path: str) -> FileStatus:
         return _status(os.lstat(path))
 
+    def read_link(self, path: str) -> str:
+        return os.readlink(path)
+
     def status_of(self, directory: int, name: str) -> FileStatus:
         return _status(os.stat(name, dir_fd=directory, follow_symlinks=False))
 
@@ -48,6 +51,10 @@ class PosixFilesystem:
 
     def open_directory(self, path: str) -> int:
         return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+
+    def open_directory_in(self, directory: int, name: str) -> int:
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+        return os.open(name, flags, dir_fd=directory)
 
     def list_directory(self, directory: int, names_max: int) -> list[str]:
         names: list[str] = []
@@ -77,11 +84,21 @@ class PosixFilesystem:
         flags = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
         return os.open(name, flags | os.O_CLOEXEC, dir_fd=directory)
 
+    def open_write(self, directory: int, name: str) -> int:
+        flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+        return os.open(name, flags, dir_fd=directory)
+
     def read(self, descriptor: int, size_max: int) -> bytes:
         return os.read(descriptor, size_max)
 
     def write(self, descriptor: int, data: bytes | memoryview) -> int:
         return os.write(descriptor, data)
+
+    def allocate(self, descriptor: int, size: int) -> None:
+        os.posix_fallocate(descriptor, 0, size)
+
+    def truncate(self, descriptor: int, size: int) -> None:
+        os.ftruncate(descriptor, size)
 
     def sync(self, descriptor: int) -> None:
         os.fsync(descriptor)
@@ -93,7 +110,16 @@ class PosixFilesystem:
         os.rename(source, target, src_dir_fd=directory, dst_dir_fd=directory)
 
     def link(self, directory: int, source: str, target: str) -> None:
-        os.link(source, target, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
+        self.link_into(directory, source, directory, target)
+
+    def link_into(self, directory: int, source: str, target_directory: int, target: str) -> None:
+        os.link(
+            source,
+            target,
+            src_dir_fd=directory,
+            dst_dir_fd=target_directory,
+            follow_symlinks=False,
+        )
 
     def unlink(self, directory: int, name: str) -> None:
         os.unlink(name, dir_fd=directory)

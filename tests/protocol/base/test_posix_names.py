@@ -53,6 +53,38 @@ def test_second_name_is_the_same_file_and_replaces_nothing(directory: int) -> No
     assert one.link_count == 2
 
 
+def test_second_name_in_another_directory_is_the_same_file(directory: int, tmp_path: Path) -> None:
+    (tmp_path / "below").mkdir()
+    below = fs.open_directory_in(directory, "below")
+
+    fs.link_into(directory, "log", below, "second")
+
+    with pytest.raises(FileExistsError):
+        fs.link_into(directory, "log", below, "second")
+    assert fs.status_of(directory, "log") == fs.status_of(below, "second")
+    assert not os.get_inheritable(below)
+    fs.close(below)
+
+
+def test_directory_in_another_is_opened_through_no_symlink(directory: int, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").symlink_to("/")
+
+    with pytest.raises(NotADirectoryError):
+        fs.open_directory_in(directory, "elsewhere")
+    with pytest.raises(NotADirectoryError):
+        fs.open_directory_in(directory, "log")
+    with pytest.raises(FileNotFoundError):
+        fs.open_directory_in(directory, "absent")
+
+
+def test_link_tells_what_it_names_and_a_file_names_nothing(directory: int, tmp_path: Path) -> None:
+    (tmp_path / "sign").symlink_to("../elsewhere")
+
+    assert fs.read_link(str(tmp_path / "sign")) == "../elsewhere"
+    with pytest.raises(OSError, match="Invalid"):
+        fs.read_link(str(tmp_path / "log"))
+
+
 def test_status_of_a_name_follows_no_symlink(directory: int, tmp_path: Path) -> None:
     (tmp_path / "sign").symlink_to("log")
 
