@@ -1,4 +1,4 @@
-"""One run's file: reading it in pieces, and publishing a whole new one in its place.
+"""One file of a folder: reading it in pieces, and publishing a whole new one in its place.
 
 It decides in which order a publication becomes durable and which names are leftovers. It
 refuses to know what the bytes mean, and who may write.
@@ -7,8 +7,9 @@ refuses to know what the bytes mean, and who may write.
         └───────── fails: the old file stands ─────┘         └─ fails: either file stands
 """
 
+import contextlib
 import errno
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Iterator
 from typing import Final
 
 from protocol.base.ports import Entropy, FileStatus, Filesystem
@@ -24,7 +25,7 @@ _HEX: Final = frozenset("0123456789abcdef")
 
 
 class RunFolder:
-    """An open folder of run logs. One thread at a time may use an instance."""
+    """An open folder. One thread at a time may use an instance."""
 
     def __init__(self, fs: Filesystem, entropy: Entropy, directory: int) -> None:
         self.fs = fs
@@ -72,22 +73,38 @@ class RunFolder:
         ``durability_barrier_failed`` if it is not known which one does; then this folder
         takes no more changes, because a second sync of it could be a lie (R4).
         """
-        if self._is_undecided:
-            raise _barrier_failed("an earlier failure left two answers")
-        temp = f".{name}.{self._entropy.token_bytes(_TEMP_RANDOM_BYTES).hex()}{_TEMP_SUFFIX}"
+        self.put_in_place(self.write_sibling(name, pieces), name)
+
+    def sibling_name(self, name: str) -> str:
+        """Return a fresh name that `remove_leftovers` knows."""
+        random = self._entropy.token_bytes(_TEMP_RANDOM_BYTES).hex()
+        return f".{name}.{random}{_TEMP_SUFFIX}"
+
+    def write_sibling(self, name: str, pieces: Iterable[bytes], mode: int = FILE_MODE) -> str:
+        """Write a new file beside ``name``, its data durable, and return what it is called.
+
+        Raises PrpError: ``run_state_failed``, and nothing is left as far as that goes.
+        """
+        self._check_decided()
+        temp = self.sibling_name(name)
         try:
-            self._write_sibling(temp, pieces)
+            self._write_sibling(temp, pieces, mode)
         except OSError as error:
             raise _failed(error) from error
+        return temp
+
+    def put_in_place(self, temp: str, name: str) -> None:
+        """Give a sibling its name, replacing what has it; raises what `publish` raises."""
+        self._check_decided()
         try:
             self.fs.rename(self.directory, temp, name)
         except OSError as error:
             # A sibling that is gone was renamed after all, whatever the call reported.
-            self._is_undecided = isinstance(self._discard(temp), FileNotFoundError)
+            self._is_undecided = isinstance(self.discard(temp), FileNotFoundError)
             if self._is_undecided:
                 raise _barrier_failed(reason_of(error)) from error
             raise _failed(error) from error
-        self._sync()
+        self.sync()
 
     def remove_leftovers(self, name: str) -> None:
         """Remove siblings of a file that dead writers of ours left, as far as that goes."""
@@ -102,7 +119,7 @@ class RunFolder:
                 and _HEX.issuperset(random)
                 and found == f".{name}.{random}{_TEMP_SUFFIX}"
             ):
-                self._discard(found)
+                self.discard(found)
 
     def write_all(self, descriptor: int, data: bytes) -> None:
         """Write all of ``data``; an OSError leaves it unknown how much was written."""
@@ -113,34 +130,56 @@ class RunFolder:
                 raise OSError(errno.EIO, "the disk takes no more bytes")
             written += count
 
-    def _write_sibling(self, temp: str, pieces: Iterable[bytes]) -> None:
-        descriptor = self.fs.create_exclusive(self.directory, temp, FILE_MODE)
-        try:
-            try:
-                for piece in pieces:
-                    self.write_all(descriptor, piece)
-                self.fs.sync(descriptor)
-            except BaseException:
-                close_quietly(self.fs, descriptor)
-                raise
-            self.fs.close(descriptor)
-        except (OSError, PrpError):
-            self._discard(temp)
-            raise
-
-    def _sync(self) -> None:
+    def sync(self) -> None:
+        """Make the names durable; raises PrpError ``durability_barrier_failed``."""
+        self._check_decided()
         try:
             self.fs.sync(self.directory)
         except OSError as error:
             self._is_undecided = True
             raise _barrier_failed(reason_of(error)) from error
 
-    def _discard(self, temp: str) -> OSError | None:
+    def discard(self, temp: str) -> OSError | None:
+        """Remove a sibling as far as that goes, and return what was in the way."""
         try:
             self.fs.unlink(self.directory, temp)
         except OSError as error:
             return error
         return None
+
+    def _check_decided(self) -> None:
+        if self._is_undecided:
+            raise _barrier_failed("an earlier failure left two answers")
+
+    def _write_sibling(self, temp: str, pieces: Iterable[bytes], mode: int) -> None:
+        descriptor = self.fs.create_exclusive(self.directory, temp, FILE_MODE)
+        try:
+            try:
+                for piece in pieces:
+                    self.write_all(descriptor, piece)
+                if mode != FILE_MODE:
+                    self.fs.change_mode(descriptor, mode)
+                self.fs.sync(descriptor)
+            except BaseException:
+                close_quietly(self.fs, descriptor)
+                raise
+            self.fs.close(descriptor)
+        except (OSError, PrpError):
+            self.discard(temp)
+            raise
+
+
+@contextlib.contextmanager
+def failures_as(code: ErrorCode) -> Iterator[None]:
+    """Give a failure of the disk, and ``run_state_failed`` of a folder, another code."""
+    try:
+        yield
+    except PrpError as error:
+        if error.code is not ErrorCode.RUN_STATE_FAILED:
+            raise
+        raise PrpError(code, error.message) from error
+    except OSError as error:
+        raise PrpError(code, reason_of(error)) from error
 
 
 def run_file_name(run_id: str) -> str:

@@ -54,7 +54,7 @@ FILE_PATCHES = (
     Patch(
         "folder_sync_removed",
         run_file,
-        "            raise _failed(error) from error\n        self._sync()\n",
+        "            raise _failed(error) from error\n        self.sync()\n",
         "            raise _failed(error) from error\n",
         dies_by="I22",
     ),
@@ -75,18 +75,18 @@ FILE_PATCHES = (
     Patch(
         "published_in_place",
         run_file,
-        "        try:\n            self._write_sibling(temp, pieces)\n",
+        "        try:\n            self._write_sibling(temp, pieces, mode)\n",
         "        pieces = [*pieces]\n"
         "        temp = name\n"
-        "        self._discard(temp)\n"
+        "        self.discard(temp)\n"
         "        try:\n"
-        "            self._write_sibling(temp, pieces)\n",
+        "            self._write_sibling(temp, pieces, mode)\n",
         dies_by="I22",
     ),
     Patch(
         "leftovers_kept",
         run_file,
-        "                self._discard(found)\n",
+        "                self.discard(found)\n",
         "                pass\n",
         dies_by="I10",
     ),
