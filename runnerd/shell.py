@@ -28,6 +28,7 @@ from runnerd.core.actions import (
     SendResult,
     StartHarness,
     StopHarness,
+    TellHarness,
 )
 from runnerd.core.inputs import Input
 from runnerd.driving import Alarm, RunnerDriver, end_write
@@ -161,7 +162,12 @@ class Shell:
             ):
                 self._endpoint.perform(action)
             case (
-                StartHarness() | ReleaseHarness() | ReadHarness() | StopHarness() | ForgetHarness()
+                StartHarness()
+                | ReleaseHarness()
+                | ReadHarness()
+                | TellHarness()
+                | StopHarness()
+                | ForgetHarness()
             ):
                 self._executor.perform(action)
             case Exit():

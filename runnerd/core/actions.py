@@ -12,12 +12,15 @@ from protocol.commands import CommandResult
 from protocol.envelope import CredentialKind, LeaseRenew, Pong, Resume
 from protocol.errors import ErrorCode
 from protocol.ids import ConnectionId, Generation, LeaseId, SourceSeq
+from protocol.limits import HARNESS_READY_MS
 from protocol.secrets import Secret
 
-StopIntent = Literal["interrupt", "cancel", "stop", "authority", "overflow", "timeout"]
+StopIntent = Literal["interrupt", "cancel", "stop", "authority", "overflow", "timeout", "finished"]
 """Why a harness is stopped: by command (interrupt, cancel), for the runner's own stop, because
-authority ended (lease, grace, revocation), because its output has no room (R17), or because the
-turn's explicit timeout has passed."""
+authority ended (lease, grace, revocation), because its output has no room (R17), because the
+turn's explicit timeout has passed, or because it lingers after it said that it is done."""
+ProviderKind = Literal["command", "jsonl"]
+"""What is spoken with a program: lines of text, or messages in both directions."""
 
 
 class Dial(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,6 +80,8 @@ class StartHarness(msgspec.Struct, frozen=True, kw_only=True):
     """Spawn the program behind its gate; answered by HarnessSpawned or HarnessStartFailed."""
 
     generation: Generation
+    kind: ProviderKind = "command"
+    ready_timeout_ms: int = HARNESS_READY_MS
     launch_mark: str
     """Unique text put into the harness's environment, by which its processes are known."""
     argv: tuple[str, ...]
@@ -94,9 +99,11 @@ class ReleaseHarness(msgspec.Struct, frozen=True):
 
 
 class ReadHarness(msgspec.Struct, frozen=True, kw_only=True):
-    """Hand over the next lines when there are some; answered once by HarnessOutput.
+    """Hand over what it says next, when there is some; answered once.
 
-    At the end of output the answer is HarnessExited instead.
+    The answer is HarnessOutput or, from a program that speaks messages, HarnessMessages.
+
+    At the end of output it is HarnessExited instead.
     """
 
     generation: Generation
@@ -104,8 +111,22 @@ class ReadHarness(msgspec.Struct, frozen=True, kw_only=True):
     bytes_max: int
 
 
+class TellHarness(msgspec.Struct, frozen=True, kw_only=True):
+    """Write one line to the program; answered by HarnessTold when all of it was taken.
+
+    ``number`` counts the lines of a generation from 1; one that was given before is ignored.
+    """
+
+    generation: Generation
+    number: int
+    line: bytes
+
+
 class StopHarness(msgspec.Struct, frozen=True, kw_only=True):
-    """End the whole process tree: TERM, then KILL after the grace; answered by HarnessExited."""
+    """End the whole process tree: TERM, then KILL after the grace; answered by HarnessExited.
+
+    A program that speaks messages is told first, and has the first half of the grace for that.
+    """
 
     generation: Generation
     intent: StopIntent
@@ -134,6 +155,7 @@ Action = (
     | StartHarness
     | ReleaseHarness
     | ReadHarness
+    | TellHarness
     | StopHarness
     | ForgetHarness
     | Exit

@@ -10,7 +10,7 @@ from protocol.base.clock import MonoMs, Now
 from protocol.base.revision import Transition
 from protocol.errors import ErrorCode
 from protocol.limits import STOP_TIMEOUT_MS, STORAGE_RETRY_DEADLINE_MS
-from runnerd.core import ending, lease
+from runnerd.core import ending, lease, requests
 from runnerd.core.state import Runner
 from runnerd.core.transition import Step, refuse, with_live
 
@@ -28,6 +28,12 @@ def on_time_passed(runner: Runner, now: Now) -> Step:
     due = runner.live.turn_deadline_mono_ms
     if due is not None and now.mono_ms >= due:
         runner = with_live(ending.stop_turn(runner, "timeout"), turn_deadline_mono_ms=None)
+    lingers_until = runner.live.linger_deadline_mono_ms
+    if lingers_until is not None and now.mono_ms >= lingers_until:
+        runner = with_live(ending.stop_turn(runner, "finished"), linger_deadline_mono_ms=None)
+    due = runner.live.request_deadline_mono_ms
+    if due is not None and now.mono_ms >= due:
+        runner = requests.expire_due(runner, now)
     code = _given_up(runner, now)
     if code is not None and runner.live.ending is None:
         return Transition(ending.fail(runner, code, STOP_TIMEOUT_MS, now))
@@ -83,8 +89,12 @@ def next_deadline(runner: Runner) -> MonoMs | None:
         deadlines.append(live.ending.deadline_mono_ms)
     if ending.wants_connection(runner):
         deadlines.append(live.dial_at_mono_ms)
-    if live.turn_deadline_mono_ms is not None:
-        deadlines.append(live.turn_deadline_mono_ms)
-    if live.storage_retry_at_mono_ms is not None:
-        deadlines.append(live.storage_retry_at_mono_ms)
+    for moment in (
+        live.turn_deadline_mono_ms,
+        live.linger_deadline_mono_ms,
+        live.request_deadline_mono_ms,
+        live.storage_retry_at_mono_ms,
+    ):
+        if moment is not None:
+            deadlines.append(moment)
     return min(deadlines, default=None)

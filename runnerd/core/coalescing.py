@@ -18,6 +18,8 @@ _PRIORITY: Final = 2
 _EVENT: Final = msgspec.json.Decoder(Event)
 COUNT: Final = "coalescedCount"
 """Member that says how many updates a payload stands for; absent means one."""
+ITEM_MEMBER: Final = "harnessItemId"
+"""Member that names a program's own item; the item id of the event is the run's."""
 
 
 def mergeable_tail(runner: Runner, event_type: str) -> OutboxEntry | None:
@@ -42,7 +44,9 @@ def merged(tail: OutboxEntry, update: dict[str, JsonValue]) -> dict[str, JsonVal
 def combined(
     older: dict[str, JsonValue], newer: dict[str, JsonValue]
 ) -> dict[str, JsonValue] | None:
-    """Return one payload for two, or None if its text would pass the bound."""
+    """Return one payload for two; None if its text would pass the bound, or for two items."""
+    if older.get(ITEM_MEMBER) != newer.get(ITEM_MEMBER):
+        return None
     text = f"{older.get('text', '')}{newer.get('text', '')}"
     if len(text.encode()) > COALESCED_TEXT_BYTES_MAX:
         return None

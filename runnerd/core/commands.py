@@ -8,29 +8,43 @@ and their result are one revision and are never indeterminate (R1).
 from collections.abc import Callable
 from typing import Final, Literal
 
-import msgspec
-
 from protocol.base.clock import Now
 from protocol.base.revision import Transition
 from protocol.canonical_json import JsonValue, parse_strict
-from protocol.commands import TERMINAL_COMMAND_TYPES, CommandResult, WireCommand
+from protocol.commands import (
+    TERMINAL_COMMAND_TYPES,
+    CommandResult,
+    CommandStatus,
+    WireCommand,
+)
 from protocol.errors import ErrorCode
 from protocol.limits import (
-    PROVIDER_ARGUMENT_BYTES_MAX,
-    PROVIDER_ARGUMENTS_MAX,
-    PROVIDER_ENV_NAMES_MAX,
     REPLAY_FILTER_IDS_MAX,
     SHUTDOWN_TIMEOUT_MS,
     TURN_TIMEOUT_MS_CEILING,
 )
-from runnerd.core import admission, command_journal, ending, pressure, turns
+from runnerd.core import (
+    admission,
+    command_journal,
+    ending,
+    pressure,
+    requests,
+    tool_calls,
+    tool_results,
+    turns,
+)
 from runnerd.core.admission import Refused
+from runnerd.core.answer import Answer
 from runnerd.core.command_journal import refusal, result_of
 from runnerd.core.outbox import Draft, produce, soft_room
-from runnerd.core.state import Lifecycle, Provider, Runner, TerminalDelivery
-from runnerd.core.transition import Step, advance
+from runnerd.core.provider import read_provider, read_tools
+from runnerd.core.state import Lifecycle, Runner, TerminalDelivery
+from runnerd.core.transition import Step, advance, with_live
 
-Effect = Callable[[Runner, WireCommand, Now], "Runner | ErrorCode | Refused"]
+Effect = Callable[[Runner, WireCommand, Now], "Runner | Answer | ErrorCode | Refused"]
+
+_SETTLES_WHAT_IS_OPEN: Final = frozenset({"request.resolve", "semantic_tool.result"})
+"""Answers to what was asked: refusing one because this process is about to end would lose it."""
 
 
 def on_command(runner: Runner, command: WireCommand, now: Now) -> Step:
@@ -51,6 +65,11 @@ def on_command(runner: Runner, command: WireCommand, now: Now) -> Step:
         return _settle(runner, command, refusal(command, outcome.code, outcome.message), now)
     if isinstance(outcome, ErrorCode):
         return _settle(runner, command, refusal(command, outcome), now)
+    status: CommandStatus = "completed"
+    members, effects = None, 1
+    if isinstance(outcome, Answer):
+        members, status, effects = outcome.members, outcome.status, outcome.effects
+        outcome = outcome.runner
     if outcome.durable.lifecycle is Lifecycle.UNRECOVERABLE:
         return _settle(
             advance(
@@ -64,10 +83,13 @@ def on_command(runner: Runner, command: WireCommand, now: Now) -> Step:
         )
     if command.type == "turn.start":
         return Transition(command_journal.journal(outcome, command, None, now))
-    return _settle(outcome, command, result_of(command, "completed", 1, _facts(outcome)), now)
+    said = _facts(outcome) if members is None else members
+    return _settle(outcome, command, result_of(command, status, effects, said), now)
 
 
-def _executed(runner: Runner, command: WireCommand, now: Now) -> Runner | ErrorCode | Refused:
+def _executed(
+    runner: Runner, command: WireCommand, now: Now
+) -> Runner | Answer | ErrorCode | Refused:
     if (code := _not_admitted(runner, command)) is not None:
         return code
     if (unmet := admission.unmet(runner, command, now)) is not None:
@@ -88,7 +110,8 @@ def _not_admitted(runner: Runner, command: WireCommand) -> ErrorCode | None:
         return ErrorCode.RUNNER_REVOKED
     if command.type in TERMINAL_COMMAND_TYPES:
         return None
-    if durable.terminal_delivery is not None or runner.live.ending is not None:
+    is_ending = durable.terminal_delivery is not None or runner.live.ending is not None
+    if is_ending and command.type not in _SETTLES_WHAT_IS_OPEN:
         return ErrorCode.RUNNER_DRAINING
     if durable.lifecycle is Lifecycle.UNRECOVERABLE:
         return ErrorCode.RUNNER_UNRECOVERABLE
@@ -119,8 +142,11 @@ def _run_prepare(runner: Runner, command: WireCommand, now: Now) -> Runner | Err
     provider = read_provider(command.payload)
     if isinstance(provider, Refused):
         return provider
+    tools = read_tools(command.payload, durable.tools)
+    if isinstance(tools, Refused):
+        return tools
     drafts = (Draft("workspace.ready", 1, {"cwd": provider.cwd, "providerKind": provider.kind}),)
-    return _with_events(advance(runner, provider=provider), drafts, now)
+    return _with_events(advance(runner, provider=provider, tools=tools), drafts, now)
 
 
 def _run_attach(runner: Runner, command: WireCommand, now: Now) -> Runner | ErrorCode | Refused:
@@ -176,6 +202,8 @@ def _turn_start(runner: Runner, command: WireCommand, now: Now) -> Runner | Erro
         return ErrorCode.SESSION_NOT_OPEN
     if durable.turn is not None:
         return ErrorCode.TURN_ACTIVE
+    if tool_calls.has_pending(runner):
+        return ErrorCode.TOOL_CALLS_PENDING
     if durable.lifecycle is Lifecycle.BACKPRESSURE or not pressure.has_room_for_a_turn(runner):
         return ErrorCode.RUNNER_BACKPRESSURE
     timeout_ms = _members(command).get("turnTimeoutMs", 0)
@@ -183,7 +211,8 @@ def _turn_start(runner: Runner, command: WireCommand, now: Now) -> Runner | Erro
         return Refused(ErrorCode.TURN_INVALID, "turnTimeoutMs must be a whole number")
     if not 0 <= timeout_ms <= TURN_TIMEOUT_MS_CEILING:
         return Refused(ErrorCode.TURN_INVALID, "turnTimeoutMs lies outside its range; 0 is none")
-    return turns.admit(runner, command.controller_seq, timeout_ms, now)
+    admitted = turns.admit(runner, command.controller_seq, timeout_ms, now)
+    return with_live(admitted, turn_input=bytes(command.payload))
 
 
 def _turn_interrupt(runner: Runner, command: WireCommand, now: Now) -> Runner | ErrorCode:
@@ -198,6 +227,17 @@ def _run_cancel(runner: Runner, command: WireCommand, now: Now) -> Runner | Erro
     if runner.durable.turn is not None:
         return ending.stop_turn(runner, "cancel")
     return turns.cancel_without_turn(runner, now)
+
+
+# --- answers to what is open --------------------------------------------------------------
+
+
+def _request_resolve(runner: Runner, command: WireCommand, now: Now) -> Answer | Refused:
+    return requests.resolve(runner, command, now)
+
+
+def _semantic_tool_result(runner: Runner, command: WireCommand, now: Now) -> Answer | Refused:
+    return tool_results.take_result(runner, command, now)
 
 
 # --- the runner itself -------------------------------------------------------------------
@@ -257,40 +297,6 @@ def _with_events(runner: Runner, drafts: tuple[Draft, ...], now: Now) -> Runner 
     return ErrorCode.RUNNER_BACKPRESSURE if soft_room(longer) < 0 else longer
 
 
-def read_provider(payload: msgspec.Raw) -> Provider | Refused:
-    """Read and bound the program that `run.prepare` names.
-
-    Returns:
-        The provider. Or ``provider_invalid`` with what is wrong, or
-        ``provider_unsupported`` for another kind than ``command``.
-    """
-    value = parse_strict(bytes(payload))
-    provider = value.get("provider") if isinstance(value, dict) else None
-    if not isinstance(provider, dict):
-        return Refused(ErrorCode.PROVIDER_INVALID, "payload.provider must be an object")
-    if provider.get("kind") != "command":
-        return Refused(ErrorCode.PROVIDER_UNSUPPORTED, "payload.provider.kind must be 'command'")
-    try:
-        read = msgspec.convert(provider, Provider)
-    except msgspec.ValidationError:
-        return Refused(
-            ErrorCode.PROVIDER_INVALID,
-            "provider needs argv (texts), cwd (text) and may have envNames (texts)",
-        )
-    texts = (*read.argv, read.cwd, *read.env_names)
-    if not read.argv or not read.argv[0]:
-        return Refused(ErrorCode.PROVIDER_INVALID, "provider.argv names no program")
-    if not read.cwd.startswith("/"):
-        return Refused(ErrorCode.PROVIDER_INVALID, "provider.cwd must be an absolute path")
-    if len(read.argv) > PROVIDER_ARGUMENTS_MAX or len(read.env_names) > PROVIDER_ENV_NAMES_MAX:
-        return Refused(ErrorCode.PROVIDER_INVALID, "provider has too many arguments or envNames")
-    if any("\0" in text or len(text.encode()) > PROVIDER_ARGUMENT_BYTES_MAX for text in texts):
-        return Refused(ErrorCode.PROVIDER_INVALID, "a text of provider is too long or holds NUL")
-    if any(not name or "=" in name for name in read.env_names):
-        return Refused(ErrorCode.PROVIDER_INVALID, "provider.envNames holds no variable names")
-    return read
-
-
 _EFFECTS: Final[dict[str, Effect]] = {
     "run.prepare": _run_prepare,
     "run.attach": _run_attach,
@@ -302,6 +308,8 @@ _EFFECTS: Final[dict[str, Effect]] = {
     "turn.start": _turn_start,
     "turn.interrupt": _turn_interrupt,
     "turn.stop": _turn_interrupt,
+    "request.resolve": _request_resolve,
+    "semantic_tool.result": _semantic_tool_result,
     "runner.drain": _runner_drain,
     "runner.suspend": _runner_suspend,
     "runner.shutdown": _runner_shutdown,

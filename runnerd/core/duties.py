@@ -20,7 +20,7 @@ from protocol.limits import (
     OUTBOX_PAUSE_BYTES,
     TURN_END_ROOM_BYTES,
 )
-from runnerd.core import ending, lease
+from runnerd.core import dialogue, ending, lease
 from runnerd.core.actions import (
     Action,
     Dial,
@@ -144,6 +144,8 @@ def _start_order(runner: Runner, turn: Turn) -> StartHarness:
     assert provider is not None, "a turn is admitted only with a provider"
     return StartHarness(
         generation=turn.generation,
+        kind=provider.kind,
+        ready_timeout_ms=provider.ready_timeout_ms,
         launch_mark=launch_mark(runner.durable.state_id, turn),
         argv=provider.argv,
         cwd=provider.cwd,
@@ -179,12 +181,19 @@ def _release_and_read(runner: Runner, turn: Turn, now: Now) -> Step:
         runner = with_live(
             runner,
             harness_released=turn.generation,
-            turn_deadline_mono_ms=(
-                MonoMs(now.mono_ms + turn.timeout_ms) if turn.timeout_ms else None
-            ),
+            turn_deadline_mono_ms=_turn_deadline(runner, turn, now),
         )
-    reading = _read(runner, turn)
-    return Transition(reading.state, (*actions, *reading.actions))
+    telling = dialogue.tell_due(runner, turn)
+    reading = _read(telling.state, turn)
+    return Transition(reading.state, (*actions, *telling.actions, *reading.actions))
+
+
+def _turn_deadline(runner: Runner, turn: Turn, now: Now) -> MonoMs | None:
+    """A program that takes the place of a lost one gets no more time than was left."""
+    present = runner.live.turn_deadline_mono_ms
+    if not turn.timeout_ms or (turn.restarts and present is not None):
+        return present if turn.timeout_ms else None
+    return MonoMs(now.mono_ms + turn.timeout_ms)
 
 
 def _read(runner: Runner, turn: Turn) -> Step:

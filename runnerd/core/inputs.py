@@ -12,6 +12,7 @@ from protocol.errors import ErrorCode
 from protocol.ids import ConnectionId, Generation
 from protocol.process_birth import ProcessBirth
 from protocol.secrets import Secret
+from runnerd.core.harness_messages import HarnessMessage
 
 
 class ProcessExit(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -109,6 +110,20 @@ class HarnessOutput(msgspec.Struct, frozen=True):
     lines: tuple[str, ...]
 
 
+class HarnessMessages(msgspec.Struct, frozen=True):
+    """The answer to one `ReadHarness` by a program that speaks messages: at least one."""
+
+    generation: Generation
+    messages: tuple[HarnessMessage, ...]
+
+
+class HarnessTold(msgspec.Struct, frozen=True):
+    """The program's pipe has taken every line up to this number."""
+
+    generation: Generation
+    number: int
+
+
 class HarnessExited(msgspec.Struct, frozen=True, kw_only=True):
     """The harness ended, its output was read to the end, and its process tree is gone.
 
@@ -153,6 +168,8 @@ Input = (
     | HarnessSpawned
     | HarnessStartFailed
     | HarnessOutput
+    | HarnessMessages
+    | HarnessTold
     | HarnessExited
     | WriteFailed
     | StopRequested

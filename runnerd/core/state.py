@@ -15,9 +15,11 @@ from protocol.envelope import Binding, LeaseRenewed
 from protocol.errors import ErrorCode
 from protocol.events import Priority
 from protocol.ids import CommandId, ControllerSeq, Generation, Identity, LeaseId, SourceSeq
+from protocol.limits import HARNESS_READY_MS
 from protocol.process_birth import ProcessBirth
 from protocol.secrets import Secret
-from runnerd.core.actions import StopIntent
+from runnerd.core.actions import ProviderKind, StopIntent
+from runnerd.core.conversation import Dialogue, RuntimeRequest, ToolCall, ToolSet
 
 STATE_SCHEMA: Final = "paperclip.runner.durable.state.py.v1"
 
@@ -83,10 +85,15 @@ class CommandRecord(
 class Provider(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The prepared program: what `run.prepare` named."""
 
-    kind: Literal["command"]
+    kind: ProviderKind
     argv: tuple[str, ...]
     cwd: str
     env_names: tuple[str, ...] = ()
+    ready_timeout_ms: int = HARNESS_READY_MS
+    """How long a program that speaks messages may take to say that it is ready."""
+    harness_restarts_max: int = 0
+    """How often one turn starts the program again that was lost to a signal; 0 unless the
+    program continues from what it has recorded itself."""
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -102,6 +109,8 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unk
     """Explicit bound of the whole turn, tool waits included; 0 means none."""
     lines: int = 0
     output_bytes: int = 0
+    restarts: int = 0
+    """How often its program was lost and started again."""
     intent: StopIntent | None = None
     """Why it is to end, once that is decided; what happens after does not change it."""
 
@@ -145,6 +154,14 @@ class Durable(
     generation: Generation = Generation(0)
     lines_accepted: int = 0
     """Output lines of the whole run that became events."""
+    tools: ToolSet | None = None
+    tool_calls: tuple[ToolCall, ...] = ()
+    """Open ones and the newest settled ones, in the order in which they were made."""
+    compacted_calls: int = 0
+    compacted_call_filter: str | None = None
+    """Call ids that left ``tool_calls``; None before the first."""
+    requests: tuple[RuntimeRequest, ...] = ()
+    """Open ones and the newest settled ones, in the order in which they were asked."""
     run_terminal: bool = False
     harness_survived: bool = False
     terminal_delivery: TerminalDelivery | None = None
@@ -231,6 +248,14 @@ class Live(msgspec.Struct, frozen=True, kw_only=True):
     """When the live turn's explicit timeout passes; None if it has none."""
     harness_stopped: Generation = Generation(0)
     harness_forgotten: Generation = Generation(0)
+    turn_input: bytes = b"{}"
+    """What `turn.start` said; it is told to the program and never stored."""
+    dialogue: Dialogue | None = None
+    """With the live program, if it speaks messages."""
+    linger_deadline_mono_ms: MonoMs | None = None
+    """When a program that has concluded is ended if it has not by itself."""
+    request_deadline_mono_ms: MonoMs | None = None
+    """When the next open request expires."""
     ending: Ending | None = None
     exit_ordered: bool = False
 

@@ -10,9 +10,18 @@ import msgspec
 from protocol import replay_filter
 from protocol.canonical_json import parse_strict
 from protocol.errors import ErrorCode, PrpError
-from protocol.limits import COMMAND_RECORDS_MAX, DIAGNOSTIC_BYTES_MAX, DIAGNOSTICS_MAX
+from protocol.limits import (
+    COMMAND_RECORDS_MAX,
+    DIAGNOSTIC_BYTES_MAX,
+    DIAGNOSTICS_MAX,
+    REQUESTS_PENDING_MAX,
+    REQUESTS_SETTLED_MAX,
+    TOOL_CALLS_SETTLED_MAX,
+    TOOL_RESULT_BUDGET_BYTES,
+)
 from runnerd.core.outbox import outbox_bytes
 from runnerd.core.state import Durable, Settings
+from runnerd.core.tool_calls import reserved_bytes
 
 _ENCODER: Final = msgspec.json.Encoder()
 _DECODER: Final = msgspec.json.Decoder(Durable)
@@ -54,6 +63,8 @@ def _checked(durable: Durable) -> Durable:
     for holds, what in (
         (_outbox_holds(durable), "outbox"),
         (_commands_hold(durable), "command journal"),
+        (_calls_hold(durable), "record of tool calls"),
+        (_requests_hold(durable), "record of requests"),
         (_rest_holds(durable), "cursors and facts"),
     ):
         if not holds:
@@ -95,15 +106,49 @@ def _commands_hold(durable: Durable) -> bool:
 
 
 def _filter_holds(durable: Durable) -> bool:
-    stored = durable.compacted_command_filter
     if durable.compacted_commands != durable.compacted_through_controller_seq:
         return False
+    return _has_ids(durable.compacted_command_filter, durable.compacted_commands)
+
+
+def _has_ids(stored: str | None, count: int) -> bool:
     if stored is None:
-        return durable.compacted_commands == 0
+        return count == 0
     try:
-        return any(replay_filter.from_hex(stored)) == (durable.compacted_commands > 0)
+        return any(replay_filter.from_hex(stored)) == (count > 0)
     except PrpError:
         return False
+
+
+def _calls_hold(durable: Durable) -> bool:
+    calls = durable.tool_calls
+    has_result = {"pending": (False, False), "completed": (True, True), "settled": (False, True)}
+    return (
+        len({call.call_id for call in calls}) == len(calls)
+        and reserved_bytes(calls) <= TOOL_RESULT_BUDGET_BYTES
+        and sum(call.state == "settled" for call in calls) <= TOOL_CALLS_SETTLED_MAX
+        and _has_ids(durable.compacted_call_filter, durable.compacted_calls)
+        and all(
+            has_result[call.state]
+            == (isinstance(call.result, msgspec.Raw), call.result_digest is not None)
+            for call in calls
+        )
+    )
+
+
+def _requests_hold(durable: Durable) -> bool:
+    asked = durable.requests
+    is_answered = ("answered", "resolved")
+    return (
+        len({request.request_id for request in asked}) == len(asked)
+        and sum(request.is_open for request in asked) <= REQUESTS_PENDING_MAX
+        and len(asked) <= REQUESTS_PENDING_MAX + REQUESTS_SETTLED_MAX
+        and all(
+            (request.answer_digest is not None) == (request.state in is_answered)
+            and isinstance(request.answer, msgspec.Raw) == (request.state == "answered")
+            for request in asked
+        )
+    )
 
 
 def _rest_holds(durable: Durable) -> bool:

@@ -29,7 +29,17 @@ from protocol.envelope import (
 from protocol.errors import ErrorCode
 from protocol.ids import Generation
 from protocol.limits import STOP_TIMEOUT_MS, STORAGE_RETRY_MS
-from runnerd.core import clockwork, connection, ending, lease, pressure, recovery, turns
+from runnerd.core import (
+    clockwork,
+    connection,
+    dialogue,
+    ending,
+    hearing,
+    lease,
+    pressure,
+    recovery,
+    turns,
+)
 from runnerd.core.actions import Exit, SendPong
 from runnerd.core.commands import on_command
 from runnerd.core.duties import perform_duties
@@ -39,9 +49,11 @@ from runnerd.core.inputs import (
     ConnectionLost,
     ControlReceived,
     HarnessExited,
+    HarnessMessages,
     HarnessOutput,
     HarnessSpawned,
     HarnessStartFailed,
+    HarnessTold,
     Input,
     Started,
     StopRequested,
@@ -68,6 +80,10 @@ def _handle(runner: Runner, stimulus: Input, now: Now) -> Step:
             return on_control(runner, stimulus, now)
         case HarnessOutput():
             return turns.on_output(with_live(runner, harness_reading=False), stimulus, now)
+        case HarnessMessages():
+            return hearing.on_messages(with_live(runner, harness_reading=False), stimulus, now)
+        case HarnessTold():
+            return Transition(hearing.on_told(runner, stimulus))
         case TimePassed():
             return clockwork.on_time_passed(runner, now)
         case Connected():
@@ -192,6 +208,7 @@ def on_write_failed(runner: Runner, failed: WriteFailed, now: Now) -> Step:
         harness_stopped=min(live.harness_stopped, before),
         harness_forgotten=min(live.harness_forgotten, before),
         harness_reading=False,
+        dialogue=dialogue.forget_orders(live.dialogue),
         exit_ordered=False,
         storage_failing_since_mono_ms=now.mono_ms if since is None else since,
         storage_retry_at_mono_ms=MonoMs(now.mono_ms + STORAGE_RETRY_MS),

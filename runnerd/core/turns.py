@@ -1,15 +1,16 @@
 """Turns: admission, the one harness process that does the work, and the truthful end.
 
-It decides what a turn's outcome is from what was seen. It refuses to start, read or kill
-anything: `duties` orders that from the state set here.
+It decides what a turn is when something happened to its process. It refuses to start, read or
+kill anything: `duties` orders that from the state set here.
 
     admit ─▶ starting ─HarnessSpawned─▶ running (birth durable, gate opens) ─▶ exited
-                │                          │                                      └▶ run.terminal
+                │  ▲                       │                                  │   └▶ run.terminal
+                │  └──── lost to a signal, and the provider allows it ────────┘
                 │                          └─ runner lost ─▶ turn.interrupted ┐
                 └─ HarnessStartFailed ─▶ turn.failed ─────────────────────────┴▶ another turn
 """
 
-from typing import Final, Literal
+from typing import Literal
 
 from msgspec import structs
 
@@ -19,7 +20,7 @@ from protocol.canonical_json import JsonValue
 from protocol.errors import ErrorCode
 from protocol.ids import ControllerSeq, Generation
 from protocol.limits import TURN_END_ROOM_BYTES
-from runnerd.core import command_journal, ending
+from runnerd.core import command_journal, dialogue, ending, hearing, outcome, requests, tool_calls
 from runnerd.core.command_journal import result_of
 from runnerd.core.inputs import (
     HarnessExited,
@@ -32,12 +33,6 @@ from runnerd.core.inputs import (
 from runnerd.core.outbox import Draft, produce, produce_updates, soft_room
 from runnerd.core.state import Lifecycle, Runner, Turn
 from runnerd.core.transition import Step, advance
-
-TERMINAL_SCHEMA: Final = "paperclip.prp.terminal.v1"
-RESULT_SCHEMA: Final = "paperclip.run_result.v1"
-
-TurnState = Literal["completed", "failed", "interrupted", "cancelled"]
-RunState = Literal["succeeded", "failed", "cancelled"]
 
 
 def admit(runner: Runner, controller_seq: ControllerSeq, timeout_ms: int, now: Now) -> Runner:
@@ -58,7 +53,7 @@ def admit(runner: Runner, controller_seq: ControllerSeq, timeout_ms: int, now: N
     )
     drafts = (
         Draft("turn.accepted", 0, {"turnOrdinal": ordinal}),
-        Draft("harness.starting", 1, {"generation": turn.generation, "driverKind": "command"}),
+        _starting(begun, turn.generation),
     )
     return produce(begun, drafts, now)
 
@@ -76,15 +71,22 @@ def on_spawned(runner: Runner, spawned: HarnessSpawned, now: Now) -> Step:
         1,
         {"turnOrdinal": turn.ordinal, "generation": turn.generation},
     )
-    drafts = (
-        Draft("turn.started", 0, {"turnOrdinal": turn.ordinal}),
-        Draft(
-            "harness.ready",
-            1,
-            {"generation": turn.generation, "driverKind": "command", "transport": "stdio_lines"},
-        ),
-        Draft("item.started", 2, {"channel": "progress", "turnOrdinal": turn.ordinal}),
-    )
+    if _speaks(runner):
+        # It counts as started when it has said that it is ready.
+        return Transition(dialogue.begin(answered.state, turn.generation), answered.actions)
+    ready: dict[str, JsonValue] = {
+        "generation": turn.generation,
+        "driverKind": "command",
+        "transport": "stdio_lines",
+    }
+    if turn.restarts:
+        drafts = hearing.reconciled(runner, turn, ready)
+    else:
+        drafts = [
+            Draft("turn.started", 0, {"turnOrdinal": turn.ordinal}),
+            Draft("harness.ready", 1, ready),
+            Draft("item.started", 2, {"channel": "progress", "turnOrdinal": turn.ordinal}),
+        ]
     return Transition(produce(answered.state, drafts, now), answered.actions)
 
 
@@ -142,7 +144,7 @@ def _accept_lines(runner: Runner, turn: Turn, lines: tuple[str, ...], now: Now) 
 
 
 def on_exited(runner: Runner, exited: HarnessExited, now: Now) -> Step:
-    """End the turn with what was seen of its process.
+    """End the turn with what was seen of its process, or start its lost program again.
 
     Returns:
         The state with the turn's last events: exactly one `run.terminal`, unless the
@@ -157,9 +159,10 @@ def on_exited(runner: Runner, exited: HarnessExited, now: Now) -> Step:
     answered = _answer_start(
         runner, turn, "failed", 0, {"code": ErrorCode.HARNESS_START_FAILED.value}
     )
+    spoke, runner = runner.live.dialogue, dialogue.end(answered.state)
     facts: dict[str, JsonValue] = {
         "generation": turn.generation,
-        "processExit": _exit_facts(exited.exit),
+        "processExit": outcome.exit_facts(exited.exit),
         "logs": {
             "lines": list(exited.logs.lines),
             "retainedBytes": exited.logs.retained_bytes,
@@ -168,17 +171,20 @@ def on_exited(runner: Runner, exited: HarnessExited, now: Now) -> Step:
         "outputLines": turn.lines,
         "outputBytes": turn.output_bytes,
     }
-    drafts = [_item_completed(turn)]
-    ended = advance(answered.state, turn=None)
+    is_done = spoke is not None and spoke.conclusion is not None
+    if not is_done and _may_restart(runner, turn, exited):
+        return Transition(_restarted(runner, turn, facts, now), answered.actions)
+    drafts = [] if _speaks(runner) else [outcome.item_completed(turn)]
+    ended = advance(runner, turn=None)
     if turn.intent in ("stop", "authority"):
-        drafts += _interrupted(turn, "runner_stopped", facts)
+        drafts += outcome.interrupted(turn, "runner_stopped", facts)
     else:
-        turn_state, run_state, reason = _outcome(turn, exited)
-        drafts += _terminal(turn, turn_state, run_state, reason, exited.exit, facts)
-        ended = _run_ended(ended)
+        end = outcome.decide(turn, exited, spoke)
+        ended = _run_ended(ended, now)
+        drafts += outcome.terminal(turn, end, exited.exit, facts, spoke)
     if exited.survivors:
         ended = advance(ended, harness_survived=True)
-        drafts.append(_survivors(turn.generation, exited.survivors))
+        drafts.append(outcome.survivors(turn, exited.survivors))
     return Transition(produce(ended, drafts, now), answered.actions)
 
 
@@ -192,30 +198,69 @@ def on_orphan_settled(runner: Runner, settled: OrphanSettled, now: Now) -> Runne
         return runner
     facts: dict[str, JsonValue] = {
         "generation": turn.generation,
-        "processExit": _exit_facts(ProcessExit()),
+        "processExit": outcome.exit_facts(ProcessExit()),
         "outputLines": turn.lines,
         "outputBytes": turn.output_bytes,
         "orphan": settled.outcome,
     }
-    drafts = _interrupted(turn, "runner_restarted", facts)
+    drafts = outcome.interrupted(turn, "runner_restarted", facts)
     ended = advance(runner, turn=None)
     if settled.outcome == "survived":
         ended = advance(ended, harness_survived=True)
-        drafts.append(_survivors(turn.generation, 1))
+        drafts.append(outcome.survivors(turn, 1))
     return produce(ended, drafts, now)
 
 
 def cancel_without_turn(runner: Runner, now: Now) -> Runner:
     """End a run that has no live turn as cancelled."""
-    payload = _terminal_payload(
+    payload = outcome.terminal_payload(
         "cancelled", "cancelled", "yielded", {"reason": "run_cancelled", "processExit": None}
     )
-    return produce(_run_ended(runner), (Draft("run.terminal", 0, payload),), now)
+    return produce(_run_ended(runner, now), (Draft("run.terminal", 0, payload),), now)
 
 
 def _turn_of(runner: Runner, generation: Generation) -> Turn | None:
     turn = runner.durable.turn
     return turn if turn is not None and turn.generation == generation else None
+
+
+def _speaks(runner: Runner) -> bool:
+    provider = runner.durable.provider
+    return provider is not None and provider.kind == "jsonl"
+
+
+def _starting(runner: Runner, generation: Generation) -> Draft:
+    provider = runner.durable.provider
+    assert provider is not None, "a turn is admitted only with a provider"
+    return Draft("harness.starting", 1, {"generation": generation, "driverKind": provider.kind})
+
+
+def _may_restart(runner: Runner, turn: Turn, exited: HarnessExited) -> bool:
+    """Tell whether a program that was lost is started again within its turn.
+
+    Only a signal that nobody here sent counts as lost. What it had done outside is unknown,
+    so the provider must have said that its program continues from its own record.
+    """
+    provider = runner.durable.provider
+    return (
+        provider is not None
+        and turn.restarts < provider.harness_restarts_max
+        and turn.intent is None
+        and exited.violation is None
+        and exited.exit.signal is not None
+        and not exited.survivors
+        and runner.live.ending is None
+    )
+
+
+def _restarted(runner: Runner, turn: Turn, facts: dict[str, JsonValue], now: Now) -> Runner:
+    generation = Generation(turn.generation + 1)
+    again = structs.replace(turn, generation=generation, birth=None, restarts=turn.restarts + 1)
+    drafts = (
+        Draft("harness.exited", 0, {**facts, "reason": "harness_lost", "recoverable": True}),
+        _starting(runner, generation),
+    )
+    return produce(advance(runner, turn=again, generation=generation), drafts, now)
 
 
 def _answer_start(
@@ -234,127 +279,9 @@ def _answer_start(
     )
 
 
-def _run_ended(runner: Runner) -> Runner:
+def _run_ended(runner: Runner, now: Now) -> Runner:
+    runner = tool_calls.settle_completed(requests.cancel_open(runner, now))
     lifecycle = runner.durable.lifecycle
     if lifecycle in (Lifecycle.REVOKED, Lifecycle.UNRECOVERABLE):
         return advance(runner, run_terminal=True)
     return advance(runner, run_terminal=True, lifecycle=Lifecycle.TERMINAL)
-
-
-def _outcome(turn: Turn, exited: HarnessExited) -> tuple[TurnState, RunState, str]:
-    if turn.intent == "interrupt":
-        return "interrupted", "cancelled", "turn_interrupted"
-    if turn.intent == "cancel":
-        return "cancelled", "cancelled", "run_cancelled"
-    if turn.intent == "timeout":
-        return "failed", "failed", "turn_timeout"
-    if turn.intent == "overflow":
-        return "failed", "failed", ErrorCode.OUTBOX_FULL.value
-    if exited.violation is not None:
-        return "failed", "failed", "harness_protocol_violation"
-    if exited.exit.success:
-        return "completed", "succeeded", "successful_process_and_result"
-    return "failed", "failed", "harness_process_failed"
-
-
-def _item_completed(turn: Turn) -> Draft:
-    return Draft(
-        "item.completed",
-        1,
-        {"channel": "progress", "outputLines": turn.lines, "outputBytes": turn.output_bytes},
-    )
-
-
-def _interrupted(turn: Turn, reason: str, facts: dict[str, JsonValue]) -> list[Draft]:
-    return [
-        Draft(
-            "turn.interrupted",
-            0,
-            {"turnOrdinal": turn.ordinal, "reason": reason, "recoverable": True},
-        ),
-        Draft("harness.exited", 0, {**facts, "reason": reason, "recoverable": True}),
-    ]
-
-
-def _terminal(
-    turn: Turn,
-    turn_state: TurnState,
-    run_state: RunState,
-    reason: str,
-    process_exit: ProcessExit,
-    facts: dict[str, JsonValue],
-) -> list[Draft]:
-    succeeded = run_state == "succeeded"
-    drafts = [Draft("run.result.proposed", 0, _result(turn))] if succeeded else []
-    reconciliation: dict[str, JsonValue] = {
-        "authority": "runner",
-        "reason": reason,
-        "processExit": _exit_facts(process_exit),
-        "semanticResultObserved": succeeded,
-    }
-    return [
-        *drafts,
-        Draft(f"turn.{turn_state}", 0, {"turnOrdinal": turn.ordinal, "reason": reason}),
-        Draft("harness.exited", 0, facts),
-        Draft(
-            "run.terminal",
-            0,
-            _terminal_payload(
-                turn_state, run_state, "done" if succeeded else "yielded", reconciliation
-            ),
-        ),
-    ]
-
-
-def _terminal_payload(
-    turn_state: TurnState,
-    run_state: RunState,
-    disposition: str,
-    reconciliation: dict[str, JsonValue],
-) -> dict[str, JsonValue]:
-    return {
-        "schema": TERMINAL_SCHEMA,
-        "turnTerminalState": turn_state,
-        "runTerminalState": run_state,
-        "reportedWorkDisposition": disposition,
-        "reconciliation": reconciliation,
-    }
-
-
-def _result(turn: Turn) -> dict[str, JsonValue]:
-    """Say what exit status 0 says and no more: the program claims to be done."""
-    return {
-        "schema": RESULT_SCHEMA,
-        "reportedWorkDisposition": "done",
-        "summary": f"The program exited with status 0 after {turn.lines} lines of output.",
-        "completionClaim": {
-            "contractRevision": "command.v1",
-            "objectiveSatisfied": True,
-            "criteria": [],
-            "remainingWork": [],
-        },
-        "evidence": [],
-        "verification": [{"commandOrCheck": "process exit status", "status": "passed"}],
-        "attentionRequests": [],
-        "artifacts": [],
-    }
-
-
-def _survivors(generation: Generation, count: int) -> Draft:
-    return Draft(
-        "harness.diagnostic",
-        0,
-        {
-            "code": ErrorCode.HARNESS_SURVIVED.value,
-            "generation": generation,
-            "survivors": count,
-        },
-    )
-
-
-def _exit_facts(process_exit: ProcessExit) -> dict[str, JsonValue]:
-    return {
-        "exitCode": process_exit.exit_code,
-        "success": process_exit.success,
-        "signal": process_exit.signal,
-    }

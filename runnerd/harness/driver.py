@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from protocol.process_birth import ProcessBirth
-from runnerd.core.actions import StartHarness
+from runnerd.core.actions import StartHarness, StopIntent
 from runnerd.core.inputs import Input
 from runnerd.harness.descendants import Descendants
 
@@ -37,10 +37,14 @@ class Driver(Protocol):
         ...
 
     def read(self, lines_max: int, bytes_max: int) -> None:
-        """Feed one HarnessOutput when there are lines."""
+        """Feed one HarnessOutput or HarnessMessages when something was said."""
         ...
 
-    def stop(self, grace_ms: int) -> None:
+    def tell(self, number: int, line: bytes) -> None:
+        """Write a line; feed HarnessTold when the program's pipe has taken it."""
+        ...
+
+    def stop(self, intent: StopIntent, grace_ms: int) -> None:
         """End the whole tree; a shorter grace than before shortens the present one."""
         ...
 

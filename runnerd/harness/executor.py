@@ -14,21 +14,28 @@ from protocol.errors import PrpError
 from protocol.ids import Generation
 from runnerd.core.actions import (
     ForgetHarness,
+    ProviderKind,
     ReadHarness,
     ReleaseHarness,
     StartHarness,
     StopHarness,
+    TellHarness,
 )
 from runnerd.core.inputs import HarnessSpawned, HarnessStartFailed, Input
-from runnerd.harness import command
+from runnerd.harness import command, jsonl
 from runnerd.harness.descendants import Descendants
 from runnerd.harness.driver import Driver, DriverStart, Feed
 from runnerd.harness.environment import child_environment
 from runnerd.harness.process import start_failed
 
-HarnessAction = StartHarness | ReleaseHarness | ReadHarness | StopHarness | ForgetHarness
+HarnessAction = (
+    StartHarness | ReleaseHarness | ReadHarness | TellHarness | StopHarness | ForgetHarness
+)
 
-_PROVIDERS: Final[Mapping[str, DriverStart]] = {command.KIND: command.start}
+_PROVIDERS: Final[Mapping[ProviderKind, DriverStart]] = {
+    command.KIND: command.start,
+    jsonl.KIND: jsonl.start,
+}
 
 
 class Executor:
@@ -73,8 +80,10 @@ class Executor:
                 driver.release()
             case ReadHarness():
                 driver.read(action.lines_max, action.bytes_max)
+            case TellHarness():
+                driver.tell(action.number, action.line)
             case StopHarness():
-                driver.stop(action.grace_ms)
+                driver.stop(action.intent, action.grace_ms)
             case ForgetHarness():
                 if driver.is_over:
                     self._driver = None
@@ -90,7 +99,7 @@ class Executor:
         self._is_closed = True
         survivors = 0
         if self._driver is not None:
-            self._driver.stop(grace_ms)
+            self._driver.stop("authority", grace_ms)
             survivors = await self._driver.tree_ended()
             self._driver.let_go()
             self._driver = None
@@ -109,7 +118,8 @@ class Executor:
         environment = child_environment(order, self._run_id, self._environ)
         try:
             self._adopt()
-            driver = _PROVIDERS[command.KIND](order, environment, self._descendants, self._feed)
+            start = _PROVIDERS[order.kind]
+            driver = start(order, environment, self._descendants, self._feed)
         except PrpError as error:
             self._feed(HarnessStartFailed(order.generation, error.message))
         else:

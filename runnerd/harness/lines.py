@@ -11,7 +11,7 @@ _RETURN = b"\r"
 
 
 class LineSplitter:
-    """Splits at LF, drops one CR before it, and replaces what is not UTF-8.
+    """Splits at LF, drops one CR before it, and for text replaces what is not UTF-8.
 
     It holds no more than the lines of one push and one unfinished line. After a line that
     exceeds the bound, ``is_overlong`` is set and everything from that line on is dropped.
@@ -46,18 +46,24 @@ class LineSplitter:
             self._drop()
 
     def take(self, lines_max: int, bytes_max: int) -> tuple[str, ...]:
+        """Return the next lines as text; otherwise as `take_raw`."""
+        return tuple(
+            line.decode("utf-8", "replace") for line in self.take_raw(lines_max, bytes_max)
+        )
+
+    def take_raw(self, lines_max: int, bytes_max: int) -> tuple[bytes, ...]:
         """Return the next lines, in order, and keep the others.
 
         Args:
             bytes_max: of the lines without their ends; a first line may exceed it alone.
         """
-        taken: list[str] = []
+        taken: list[bytes] = []
         size = 0
         while self._lines and len(taken) < lines_max:
             size += len(self._lines[0])
             if taken and size > bytes_max:
                 break
-            taken.append(self._lines.popleft().decode("utf-8", "replace"))
+            taken.append(self._lines.popleft())
         return tuple(taken)
 
     def finish_last(self) -> None:

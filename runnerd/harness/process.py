@@ -47,6 +47,21 @@ class GatedProcess:
                 os.write(self._gate, b"\n")
             self.close_gate()
 
+    def open_gate_to_write(self) -> int | None:
+        """Let the program run; returns where it reads from, which is now the caller's.
+
+        None if the gate was opened or closed before, or the held process is gone.
+        """
+        gate, self._gate = self._gate, None
+        if gate is None:
+            return None
+        try:
+            os.write(gate, b"\n")
+        except BrokenPipeError:
+            os.close(gate)
+            return None
+        return gate
+
     def close_gate(self) -> None:
         """Let a program that is still held end without having run."""
         if self._gate is not None:
