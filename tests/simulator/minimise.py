@@ -62,10 +62,10 @@ class _Search:
         """Delete runs of draws, long ones first; True if anything could go."""
         before = _size(self.best)
         for name in sorted(self.best.draws):
-            size = len(self.best.draws[name])
+            size = len(self._values(name))
             while size and self.has_time:
                 for start in self._starts(name, size):
-                    values = self.best.draws[name]
+                    values = self._values(name)
                     if start < len(values):
                         self._try(name, values[:start] + values[start + size :])
                 size //= 2
@@ -75,14 +75,17 @@ class _Search:
         """Replace draws by the calmest outcome."""
         for name in sorted(self.best.draws):
             place = 0
-            while place < len(self.best.draws[name]) and self.has_time:
-                values = self.best.draws[name]
+            while place < len(self._values(name)) and self.has_time:
+                values = self._values(name)
                 if values[place]:
                     self._try(name, (*values[:place], 0, *values[place + 1 :]))
                 place += 1
 
+    def _values(self, name: str) -> tuple[int, ...]:
+        return self.best.draws.get(name, ())
+
     def _starts(self, name: str, size: int) -> Iterator[int]:
-        start = len(self.best.draws[name]) - size
+        start = len(self._values(name)) - size
         while start >= 0 and self.has_time:
             yield start
             start -= size

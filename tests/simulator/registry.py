@@ -3,6 +3,7 @@
 It decides what exists. It refuses to know what it does: append a line for a new feature.
 """
 
+from tests.simulator.full.world import World as FullWorld
 from tests.simulator.option import Option
 from tests.simulator.options import (
     clock,
@@ -33,7 +34,13 @@ def short_options() -> tuple[Option[ShortWorld], ...]:
     )
 
 
+def full_options() -> tuple[Option[FullWorld], ...]:
+    """Return what the full stack is made of."""
+    return (turns.FULL,)
+
+
 def sometimes_of(stack: str) -> list[str]:
     """Return what a batch of this stack must see."""
-    assert stack == "short"
-    return [fact for option in short_options() for fact in option.sometimes]
+    if stack == "short":
+        return [fact for option in short_options() for fact in option.sometimes]
+    return [fact for option in full_options() for fact in option.sometimes]

@@ -7,6 +7,7 @@ from collections.abc import Collection
 from typing import Final, Protocol
 
 from tests.simulator.draws import Recording
+from tests.simulator.full.history import run_full
 from tests.simulator.short.history import run_short
 from tests.simulator.tape import Tape
 from tests.simulator.verdict import Outcome
@@ -28,7 +29,7 @@ class Stack(Protocol):
         ...
 
 
-STACKS: Final[dict[str, Stack]] = {"short": run_short}
+STACKS: Final[dict[str, Stack]] = {"short": run_short, "full": run_full}
 
 
 def replay(tape: Tape) -> Outcome:

@@ -31,7 +31,7 @@ class VirtualLoop:
         self._order = itertools.count()
         self.is_dead = False
 
-    # --- what asyncio's own classes and the product call ----------------------------------------------------------
+    # --- what asyncio and the product call ----------------------------------------------------
 
     def get_debug(self) -> bool:
         return False

@@ -226,7 +226,9 @@ class Network:
         reader = connection.reader(pipe)
         if pipe.blocked or not pipe.chunks or pipe.chunks[0].ready_ms > self._now_ms():
             return False
-        return reader is None or reader.reads or reader.is_closing() or reader.loop.is_dead
+        if reader is None or reader.is_closing() or reader.loop.is_dead:
+            return True
+        return reader.reads and reader.protocol is not None
 
     def deliver(self, connection: Connection, pipe: Pipe, count: int, cut: int) -> None:
         """Let the reader have the first ``count`` chunks at once, or ``cut`` bytes of the first."""
@@ -246,6 +248,14 @@ class Network:
         if writer is not None and not writer.is_closing() and not writer.loop.is_dead:
             with running(writer.loop):
                 writer.watch_buffer()
+
+    def heal(self) -> None:
+        """Let everything through again, and end what was cut off for good."""
+        for connection in self.connections:
+            for pipe in (connection.to_server, connection.to_client):
+                if pipe.blocked:
+                    pipe.blocked = False
+                    pipe.chunks.append(Chunk(EOF, self._now_ms()))
 
     def tidy(self) -> None:
         """Forget connections that are over and empty."""

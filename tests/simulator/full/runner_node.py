@@ -64,7 +64,7 @@ class RunnerNode:
         self.world = world
         machine = world.runner_machine
         self.loop = VirtualLoop(machine)
-        self.fs = DiskProcess(machine.disk, world.strike, world.draws.stream("disk"))
+        self.fs = DiskProcess(machine.disk, world.judge.strike, world.draws.stream("disk"))
         self.store = StateFile(self.fs, machine, PATH, world.settings, machine.lock_of(self))
         self.caller = Caller(
             world.settings, DESTINATION, Secret(ticket), machine, addresses=ADDRESSES

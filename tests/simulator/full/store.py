@@ -7,7 +7,9 @@ who waits for it.
 import enum
 from collections.abc import Sequence
 
-from controller_mock.storage.store import Batch, StoreFailed
+from controller_mock.core.actions import PutCredential, PutRun
+from controller_mock.storage.store import Batch, CommandRow, StoredEvent, StoreFailed
+from protocol.ids import RunId
 from tests.storage.memory import MemoryStore
 
 
@@ -36,3 +38,21 @@ class SimulatedStore(MemoryStore):
         self.commits += 1
         if trouble is Trouble.FAILS_AFTER:
             raise StoreFailed("the answer was lost")
+
+    # --- what an observer reads, without asking the product ---------------------------------
+
+    def event(self, run_id: str, seq: int) -> StoredEvent | None:
+        """Return one committed event."""
+        return self._runs[RunId(run_id)].events.get(seq)
+
+    def rows(self, run_id: str) -> dict[int, CommandRow]:
+        """Return all commands by sequence."""
+        return self._runs[RunId(run_id)].commands
+
+    def held_credentials(self, run_id: str) -> dict[str, PutCredential]:
+        """Return all tickets and leases by their public name."""
+        return self._runs[RunId(run_id)].credentials
+
+    def run_row_of(self, run_id: str) -> PutRun:
+        """Return the run's row."""
+        return self._runs[RunId(run_id)].row

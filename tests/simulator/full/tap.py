@@ -76,8 +76,8 @@ class Tap:
         self.tokens: dict[str, bytes] = {}
         """Tokens by the public name of their credential."""
         self.sessions: dict[int, Session] = {}
-        self.proven: dict[str, int] = {}
-        """How many right proofs were written for each credential."""
+        self.proven: set[str] = set()
+        """Credentials for which a right proof was written."""
         self.nonces: dict[tuple[bytes, int], bytes] = {}
 
     def know(self, token: bytes) -> None:
@@ -112,6 +112,8 @@ class Tap:
             token = self.tokens[session.credential]
             session.keys = Keys(token, session.challenge, response.client_proof)
             session.proof_is_right = session.keys.expected_proof == response.client_proof
+            if session.proof_is_right:
+                self.proven.add(session.credential)
 
     def _from_controller(self, session: Session, text: bytes) -> None:
         if session.keys is None:

@@ -1,0 +1,144 @@
+"""What a runner node is told, and whether it had authority at that moment.
+
+It decides by the world's own reckoning of leases and by what the controller has sealed. It
+refuses to ask the runner.
+"""
+
+from collections.abc import Callable
+
+from protocol.envelope import (
+    Ack,
+    CommandResultAck,
+    Deliver,
+    LeaseRenewed,
+    Ping,
+    Revoke,
+    Welcome,
+)
+from runnerd.core.actions import Action, CloseConnection, SendRenewal
+from runnerd.core.inputs import Connected, ConnectionLost, ControlReceived, Input
+from tests.simulator.full.tap import Session
+from tests.simulator.machine import Machine
+from tests.simulator.oracle import Oracle
+from tests.simulator.verdict import Violation
+
+KINDS = {
+    Welcome: "welcome",
+    Ack: "ack",
+    Deliver: "command",
+    CommandResultAck: "command_result_ack",
+    LeaseRenewed: "lease_renewed",
+    Revoke: "revoke",
+    Ping: "ping",
+}
+
+
+class Authority:
+    """One incarnation's view of its leases, kept beside it."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        oracle: Oracle,
+        seen: set[str],
+        session_of: Callable[[str], Session | None],
+    ) -> None:
+        self._machine = machine
+        self._oracle = oracle
+        self._seen = seen
+        self._session_of = session_of
+        self._current: str | None = None
+        self._applied = 0
+        self._ends = (0, 0)
+        self._observed: int | None = None
+
+    def process_ended(self) -> None:
+        """Forget the connection: lease and token die with the process."""
+        self._current = None
+        self._ends = (0, 0)
+
+    def holds(self) -> bool:
+        """Tell whether control data may be applied now."""
+        now = self._machine.now()
+        boot_end, wall_end = self._ends
+        return self._current is not None and now.mono_ms < boot_end and now.unix_ms < wall_end
+
+    def heard(self, stimulus: Input) -> None:
+        """Note what the core is about to be fed."""
+        match stimulus:
+            case Connected():
+                self._welcomed(stimulus)
+            case ControlReceived():
+                self._control(stimulus)
+            case ConnectionLost(connection_id=connection_id):
+                if connection_id == self._current:
+                    self._current = None
+            case _:
+                return
+
+    def ordered(self, action: Action) -> None:
+        """Note what the core has ordered."""
+        if isinstance(action, CloseConnection) and action.connection_id == self._current:
+            self._current = None
+        elif isinstance(action, SendRenewal):
+            self._observed = action.renewal.connection_lease_expires_at_unix_ms
+
+    def _welcomed(self, connected: Connected) -> None:
+        welcome = connected.welcome
+        assert connected.sent_at_unix_ms is not None
+        self._current = connected.binding.connection_id
+        self._applied = 0
+        self._observed = None
+        left_ms = welcome.connection_lease_expires_at_unix_ms - connected.sent_at_unix_ms
+        self._ends = (
+            self._machine.boot_ms + left_ms,
+            welcome.connection_lease_expires_at_unix_ms,
+        )
+        self._check_order("welcome")
+        if self.holds():
+            self._oracle.ack_allowed = max(self._oracle.ack_allowed, welcome.acked_source_seq or 0)
+            for command in welcome.pending_commands:
+                self._allow_command(command.controller_seq)
+
+    def _control(self, received: ControlReceived) -> None:
+        if received.connection_id != self._current:
+            return
+        message = received.message
+        self._check_order(KINDS[type(message)])
+        if not self.holds():
+            self._seen.add("told too late")
+        match message:
+            case Ack(acked_source_seq=cursor) if self.holds():
+                self._oracle.ack_allowed = max(self._oracle.ack_allowed, cursor)
+            case Ack(acked_source_seq=cursor):
+                self._oracle.ack_late = max(self._oracle.ack_late, cursor)
+            case Deliver(command=command) if self.holds():
+                self._allow_command(command.controller_seq)
+            case Deliver(command=command):
+                late = max(self._oracle.command_late, command.controller_seq)
+                self._oracle.command_late = late
+            case LeaseRenewed() as renewed if self.holds():
+                self._renewed(renewed, received.sent_at_unix_ms)
+            case _:
+                return
+
+    def _renewed(self, renewed: LeaseRenewed, sent_at_unix_ms: int | None) -> None:
+        assert sent_at_unix_ms is not None
+        if renewed.previous_expires_at_unix_ms == self._observed:
+            self._observed = None
+            expires = renewed.connection_lease_expires_at_unix_ms
+            self._ends = (self._machine.boot_ms + expires - sent_at_unix_ms, expires)
+            self._seen.add("lease renewed")
+
+    def _allow_command(self, seq: int) -> None:
+        self._oracle.command_allowed = max(self._oracle.command_allowed, seq)
+
+    def _check_order(self, kind: str) -> None:
+        """Control data is what the controller has sealed, each once and in its order (I15)."""
+        session = self._session_of(self._current or "")
+        if session is None or self._applied >= len(session.told):
+            raise Violation("I15", f"a {kind} was taken that the controller never sealed")
+        sealed = session.told[self._applied].kind
+        if sealed != kind:
+            raise Violation("I15", f"a {kind} was taken where a {sealed} was sealed")
+        self._applied += 1

@@ -1,0 +1,94 @@
+"""One full schedule: storm, heal, quiet, audit (faults.md 5.8).
+
+It decides which step follows and when a schedule is over. It refuses to know what any step
+does and whether it was right.
+"""
+
+from collections.abc import Collection
+from typing import Final
+
+from tests.simulator.disk import Mode
+from tests.simulator.draws import Draws, Recording
+from tests.simulator.full.calm import calm_down
+from tests.simulator.full.entropy import seeded_library
+from tests.simulator.full.ops import OPS
+from tests.simulator.full.scheduler import STRATEGIES, Scheduler
+from tests.simulator.full.world import World
+from tests.simulator.option import Op
+from tests.simulator.profile import draw_profile
+from tests.simulator.registry import full_options
+from tests.simulator.short.world import settings_of
+from tests.simulator.verdict import Outcome, Violation, traceback_violation
+
+STEPS_MAX: Final = 10**6
+LONGEST: Final = (100, 150, 150, 200, 200, 300, 400)
+DRIFTS_PPM: Final = (0, 0, 500, -500)
+TASK_WEIGHT: Final = 120
+
+
+def run_full(
+    seed: int,
+    recording: Recording | None = None,
+    disabled: Collection[str] = (),
+    steps_max: int = STEPS_MAX,
+) -> Outcome:
+    """Run one schedule and return how it went; nothing is raised but faults of the simulator."""
+    draws = Draws(seed, recording)
+    options = full_options()
+    families = [family for option in options for family in option.families]
+    profile = draw_profile(draws, families, disabled)
+    stream = draws.stream("profile")
+    mode = stream.pick("disk mode", (Mode.STRICT, Mode.EXT4_LIKE))
+    steps = min(steps_max, stream.pick("steps", LONGEST))
+    strategy = stream.pick("strategy", STRATEGIES)
+    drift = stream.pick("drift", DRIFTS_PPM)
+    profile.facts.update(
+        {"disk_mode": mode.value, "steps": steps, "strategy": strategy, "drift": drift}
+    )
+    world = World(draws, profile, settings_of(16 * 2**20, 2**20), mode, drift)
+    world.scheduler = Scheduler(draws.stream("schedule"), strategy, steps)
+    for option in options:
+        if option.begin is not None:
+            option.begin(world)
+    outcome = Outcome("full", draws, profile, disabled, trace=world.trace, seen=world.seen)
+    present = [op for option in options for op in option.ops if profile.has(op.family or "")]
+    world.grammar = tuple(
+        command
+        for option in options
+        for command in option.commands
+        if command.family is None or profile.has(command.family)
+    )
+    with seeded_library(seed):
+        try:
+            _storm(world, (*OPS, *present), steps, outcome)
+            calm_down(world)
+            for option in options:
+                if option.audit is not None:
+                    option.audit(world)
+        except Violation as violation:
+            outcome.violation = violation
+        except Exception as error:  # noqa: BLE001 - a traceback is never an outcome (I18)
+            outcome.violation = traceback_violation(error)
+        finally:
+            world.put_down()
+    outcome.steps = steps
+    outcome.virtual_ms = world.now_ms
+    return outcome
+
+
+def _storm(world: World, ops: tuple[Op[World], ...], steps: int, outcome: Outcome) -> None:
+    choose = world.draws.stream("nemesis").choose
+    for number in range(steps):
+        outcome.step = number + 1
+        weights = [op.weight(world) for op in ops]
+        drawn = choose("step", TASK_WEIGHT + sum(weights)) - TASK_WEIGHT
+        if drawn < 0:
+            if not world.step():
+                world.pass_time(1_000)
+            continue
+        for op, weight in zip(ops, weights, strict=True):
+            drawn -= weight
+            if drawn < 0:
+                world.trace.append(op.name)
+                op.act(world)
+                break
