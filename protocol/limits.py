@@ -142,6 +142,8 @@ DIAGNOSTIC_BYTES_MAX: Final = 4 * KIB
 # State file
 STATE_BYTES_OVERHEAD_MAX: Final = 16 * MIB
 """A state file may exceed --max-outbox-bytes by this much (runner-behaviour 3)."""
+RESERVE_STEP_BYTES: Final = 256 * KIB
+"""The physical reserve beside a state file grows by this much at a time (faults R15)."""
 LEFTOVER_NAMES_MAX: Final = 10_000
 """Names of a state directory that are looked at for leftover siblings at start (faults S20)."""
 LOCK_POLL_MS: Final = 5
@@ -156,6 +158,17 @@ RUN_READ_BYTES: Final = MIB
 """One read of a run log; a reader holds this much and one line."""
 RUNS_LISTED_MAX: Final = 100_000
 """Names of a run folder that one listing looks at."""
+DECISION_TEXT_MAX: Final = 4 * KIB
+"""Characters of the name and of the statement in a decision about an effect."""
+
+# Checkpoints (durable-runs 8)
+CHECKPOINT_BYTES_MAX: Final = 10 * MIB
+"""Largest file that is saved before a change; a larger one blocks the change."""
+CHECKPOINT_PATHS_MAX: Final = 64
+"""Distinct paths that one call may change."""
+CHECKPOINT_ID_LENGTH_MAX: Final = 160
+SYMLINKS_FOLLOWED_MAX: Final = 40
+"""Links that one path may lead over. Source: path_resolution(7)."""
 
 TURN_TIMEOUT_MS_CEILING: Final = 366 * 24 * 3600 * 1000
 """Longest explicit turn timeout; 0 means none."""
