@@ -6,6 +6,7 @@ import pytest
 from protocol.envelope import CommandResultAck, Deliver, LeaseRenewed, Revoke
 from protocol.errors import ErrorCode
 from protocol.ids import Generation, RevocationEpoch
+from protocol.limits import OUTBOX_PAUSE_BYTES
 from runnerd.core import step
 from runnerd.core.actions import (
     CloseConnection,
@@ -205,8 +206,8 @@ def test_reading_waits_for_room_and_goes_on_after_the_acknowledgement() -> None:
     world = running()
     long_line = "x" * 60_000
 
-    world.lines(long_line)
-    world.lines(long_line)
+    while world.runner.live.outbox_bytes + len(long_line) < OUTBOX_PAUSE_BYTES:
+        world.lines(long_line)
     actions = world.lines(long_line)
 
     assert not [action for action in actions if isinstance(action, ReadHarness)]
