@@ -282,7 +282,8 @@ def record_members(record: RunRecord) -> dict[str, JsonValue]:
         members["payload"] = record.payload
     if record.event_id is not None:
         members["eventId"] = record.event_id
-    return members | dict(record.extra)
+    members.update(record.extra)
+    return members
 
 
 def payload_as(record: RunRecord, kind: type[PayloadT]) -> PayloadT:

@@ -24,6 +24,10 @@ _TEMP_RANDOM_BYTES: Final = 16
 _HEX: Final = frozenset("0123456789abcdef")
 
 
+class NotSynchronised(PrpError):
+    """A sibling's data could not be made durable; the old file stands."""
+
+
 class RunFolder:
     """An open folder. One thread at a time may use an instance."""
 
@@ -106,19 +110,17 @@ class RunFolder:
             raise _failed(error) from error
         self.sync()
 
-    def remove_leftovers(self, name: str) -> None:
-        """Remove siblings of a file that dead writers of ours left, as far as that goes."""
+    def remove_leftovers(self, name: str | None = None) -> None:
+        """Remove siblings that dead writers of ours left, of one file or of all.
+
+        What cannot be removed is harmless and stays.
+        """
         try:
             names = self.fs.list_directory(self.directory, LEFTOVER_NAMES_MAX)
         except OSError:
             return
         for found in names:
-            random = found.removeprefix(f".{name}.").removesuffix(_TEMP_SUFFIX)
-            if (
-                len(random) == 2 * _TEMP_RANDOM_BYTES
-                and _HEX.issuperset(random)
-                and found == f".{name}.{random}{_TEMP_SUFFIX}"
-            ):
+            if (stem := _stem_of_sibling(found)) is not None and name in (None, stem):
                 self.discard(found)
 
     def write_all(self, descriptor: int, data: bytes) -> None:
@@ -159,7 +161,7 @@ class RunFolder:
                     self.write_all(descriptor, piece)
                 if mode != FILE_MODE:
                     self.fs.change_mode(descriptor, mode)
-                self.fs.sync(descriptor)
+                self._sync_data(descriptor)
             except BaseException:
                 close_quietly(self.fs, descriptor)
                 raise
@@ -167,6 +169,12 @@ class RunFolder:
         except (OSError, PrpError):
             self.discard(temp)
             raise
+
+    def _sync_data(self, descriptor: int) -> None:
+        try:
+            self.fs.sync(descriptor)
+        except OSError as error:
+            raise NotSynchronised(ErrorCode.RUN_STATE_FAILED, reason_of(error)) from error
 
 
 @contextlib.contextmanager
@@ -185,6 +193,18 @@ def failures_as(code: ErrorCode) -> Iterator[None]:
 def run_file_name(run_id: str) -> str:
     """Return the name of a run's log."""
     return f"{run_id}{RUN_SUFFIX}"
+
+
+def _stem_of_sibling(name: str) -> str | None:
+    """Return beside which file a name of `sibling_name` stands."""
+    stem, _, random = name.removesuffix(_TEMP_SUFFIX).rpartition(".")
+    is_ours = (
+        len(random) == 2 * _TEMP_RANDOM_BYTES
+        and _HEX.issuperset(random)
+        and name == f"{stem}.{random}{_TEMP_SUFFIX}"
+        and stem.startswith(".")
+    )
+    return stem[1:] if is_ours else None
 
 
 def _failed(error: OSError) -> PrpError:

@@ -222,10 +222,11 @@ def spell_record(record: RunRecord) -> bytes:
     check_run_id(record.run_id)
     if CHAIN_MEMBER in record.extra:
         raise corrupt(f"{CHAIN_MEMBER} is not a member to be given")
-    read_record(record_members(record), record.run_id)
+    members = record_members(record)
+    read_record(members, record.run_id)
     if record.kind is RecordKind.EVENT:
         check_trace(record.payload, record.run_id)
-    body = _spelled(record)
+    body = _spelled(members)
     if len(body) + _SUFFIX_LENGTH > RUN_RECORD_BYTES_MAX:
         raise PrpError(ErrorCode.RUN_STATE_FAILED, "the record is longer than a reader accepts")
     return body
@@ -257,7 +258,7 @@ def is_same_record(one: RunRecord, other: RunRecord) -> bool:
 
 
 def _comparable(record: RunRecord) -> bytes:
-    parsed = _parsed(_spelled(record))
+    parsed = _parsed(_spelled(record_members(record)))
     assert parsed is not None, "what was spelled is JSON"
     try:
         return canonical_bytes(parsed.json)
@@ -318,8 +319,7 @@ def _resembles_chained(record: RunRecord, line: bytes) -> bool:
     return 2 * equal > len(_BEFORE_LINK)
 
 
-def _spelled(record: RunRecord) -> bytes:
-    members = record_members(record)
+def _spelled(members: dict[str, JsonValue]) -> bytes:
     try:
         spelled = _encode(members)
     except UnicodeEncodeError:

@@ -11,7 +11,7 @@ reports success for one that the next reader may not find.
 import enum
 import errno
 from collections.abc import Generator, Iterable, Iterator
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from typing import Final
 
 import msgspec
@@ -21,7 +21,7 @@ from protocol.base.private_directory import close_quietly, reason_of
 from protocol.errors import ErrorCode, PrpError
 from runnerd.runs.log_facts import LogFacts
 from runnerd.runs.records import Durability, RunRecord
-from runnerd.runs.run_file import RunFolder, run_file_name
+from runnerd.runs.run_file import NotSynchronised, RunFolder, run_file_name
 from runnerd.runs.run_log import (
     EMPTY_LOG,
     LogEnd,
@@ -121,30 +121,13 @@ class RunWriter:
         body = spell_record(record)
         if record.run_id != self.run_id:
             raise PrpError(ErrorCode.RUN_STATE_CORRUPT, "a record of another run")
-        if self._is_stale:
-            self.load()
-        if record.sequence <= self._end.record_count:
+        with _named_after(durability):
+            self._load_if_stale()
+            if record.sequence > self._end.record_count:
+                self._append_next(record, body, durability)
+                return _acknowledged(durability)
             self._check_same(record)
-            return self.barrier(durability)
-        if record.sequence != self._end.record_count + 1:
-            raise _conflict(f"record {record.sequence} behind {self._end.record_count}")
-        log_format = self._end.log_format or self._new_format
-        line = encode_line(body, log_format, self._end.chain)
-        data = _LF + line.line if self._end.lacks_line_end else line.line
-        if self._descriptor is None:
-            self._create(data)
-        else:
-            self._add(self._descriptor, data, durability)
-        self._end = LogEnd(
-            log_format=log_format,
-            record_count=record.sequence,
-            complete_bytes=self._end.complete_bytes + len(data),
-            is_torn=False,
-            lacks_line_end=False,
-            chain=line.chain,
-        )
-        self._facts = self._facts.after(record)
-        return _acknowledged(durability)
+        return self.barrier(durability)
 
     def barrier(self, durability: Durability) -> Acknowledgement:
         """Make what was appended so far as durable as asked for.
@@ -153,8 +136,8 @@ class RunWriter:
         synchronised, ``run_state_conflict`` if it is not the one that was written.
         """
         if durability is Durability.CRITICAL:
-            if self._is_stale:
-                self.load()
+            with _named_after(durability):
+                self._load_if_stale()
             if self._descriptor is None:
                 raise _barrier_failed("there is no file")
             try:
@@ -182,6 +165,30 @@ class RunWriter:
     def close(self) -> None:
         """Let go of the file."""
         self._drop()
+
+    def _load_if_stale(self) -> None:
+        if self._is_stale:
+            self.load()
+
+    def _append_next(self, record: RunRecord, body: bytes, durability: Durability) -> None:
+        if record.sequence != self._end.record_count + 1:
+            raise _conflict(f"record {record.sequence} behind {self._end.record_count}")
+        log_format = self._end.log_format or self._new_format
+        line = encode_line(body, log_format, self._end.chain)
+        data = _LF + line.line if self._end.lacks_line_end else line.line
+        if self._descriptor is None:
+            self._create(data)
+        else:
+            self._add(self._descriptor, data, durability)
+        self._end = LogEnd(
+            log_format=log_format,
+            record_count=record.sequence,
+            complete_bytes=self._end.complete_bytes + len(data),
+            is_torn=False,
+            lacks_line_end=False,
+            chain=line.chain,
+        )
+        self._facts = self._facts.after(record)
 
     def _scan(self) -> LogEnd:
         scanner = LogScanner(self.run_id)
@@ -280,6 +287,17 @@ class RunWriter:
         if self._descriptor is not None:
             close_quietly(self._folder.fs, self._descriptor)
             self._descriptor = None
+
+
+@contextmanager
+def _named_after(durability: Durability) -> Iterator[None]:
+    """Call a failed sync of a whole file what it is to one who asked for a critical record."""
+    try:
+        yield
+    except NotSynchronised as error:
+        if durability is Durability.CRITICAL:
+            raise _barrier_failed(error.message) from error
+        raise
 
 
 def _acknowledged(durability: Durability) -> Acknowledgement:

@@ -47,7 +47,7 @@ FILE_PATCHES = (
     Patch(
         "sibling_sync_removed",
         run_file,
-        "                self.fs.sync(descriptor)\n",
+        "                self._sync_data(descriptor)\n",
         "",
         dies_by="I22",
     ),

@@ -345,3 +345,29 @@ def test_leftovers_of_dead_writers_are_removed_and_those_of_others_stay(tmp_path
 
     store.close()
     assert set(os.listdir(tmp_path)) == {FILE, f".{RUN}.lock", *foreign}
+
+
+@pytest.mark.parametrize(
+    ("durability", "code"),
+    [
+        (CRITICAL, ErrorCode.DURABILITY_BARRIER_FAILED),
+        (ORDINARY, ErrorCode.RUN_STATE_FAILED),
+    ],
+)
+def test_first_record_that_could_not_be_synchronised_leaves_no_file(
+    tmp_path: Path, durability: Durability, code: ErrorCode
+) -> None:
+    fs = Struck()
+    store = store_in(tmp_path, fs=fs)
+    run = store.open_run(RUN)
+
+    fs.failing = "sync"
+    with pytest.raises(PrpError) as caught:
+        run.append(record(1), durability)
+    fs.failing = ""
+
+    assert caught.value.code is code
+    assert os.listdir(tmp_path) == [f".{RUN}.lock"]
+    assert run.append(record(1), durability).achieved is durability
+    run.close()
+    store.close()
