@@ -1,7 +1,7 @@
 """Every bound of the system with its unit and source, and the relations between them.
 
 It decides how much is too much. It refuses to know what happens then: that is the code's
-reaction in `errors`.
+reaction in `reactions`.
 """
 
 from typing import Final

@@ -126,6 +126,14 @@ class LogWorld:
         self.promises.power_was_lost()
         self._had_power_loss = True
 
+    def tear(self) -> None:
+        """Leave part of a record behind the log, as a dead writer did long ago."""
+        process = DiskProcess(self.disk)
+        descriptor = process.open_append(process.open_directory(PATH), FILE)
+        process.write(descriptor, b'{"version":1,"runId":"run-1","seq')
+        process.sync(descriptor)
+        process.kill()
+
     def run_process(self, plan: Plan, nemesis: Nemesis | None = None) -> None:
         """Start a process, let it append what is planned, and end it."""
         self._before = self._content()
