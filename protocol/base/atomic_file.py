@@ -22,6 +22,7 @@ from protocol.base.private_directory import (
     unsafe,
 )
 from protocol.base.proven_content import disclose, enclose
+from protocol.base.reserve import NO_SPACE, Reserve
 from protocol.errors import ErrorCode, PrpError
 from protocol.limits import LEFTOVER_NAMES_MAX
 
@@ -49,7 +50,8 @@ class AtomicFile:
     """The file ``name`` in ``directory``, whose lock this process holds.
 
     Call `open_directory` first. One thread at a time may use an instance. ``neighbours``
-    are the names of the program's other files in the directory.
+    are the names of the program's other files in the directory. ``reserve`` is room for a
+    replacement on a full disk; without one such a replacement fails.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class AtomicFile:
         schema: str,
         size_max: int,
         neighbours: Collection[str] = (),
+        reserve: Reserve | None = None,
     ) -> None:
         self._fs = fs
         self._entropy = entropy
@@ -70,13 +73,22 @@ class AtomicFile:
         self._schema = schema
         self._size_max = size_max
         self._neighbours = neighbours
+        self._reserve = reserve
+        self.is_tight = False
+        """The disk had no room, and `find_room` has not found any since."""
         self._directory: int | None = None
+        self._size = 0
         self._is_undecided = False
 
     def open_directory(self) -> None:
         """Create or tighten the directory and keep it open; see `open_private_directory`."""
         assert self._directory is None, "the directory is open already"
         self._directory = open_private_directory(self._fs, self._path, self._is_ours)
+
+    def adopt_reserve(self) -> None:
+        """Take over the room that an earlier process kept, before the first replacement."""
+        if self._reserve is not None:
+            self._reserve.adopt(self._opened())
 
     def close(self) -> None:
         """Let go of the directory."""
@@ -153,8 +165,7 @@ class AtomicFile:
         if len(data) > self._size_max:
             # What could not be loaded again must not replace what can.
             raise WriteFailed(errno.EFBIG, renamed=False, reason="larger than a load accepts")
-        temp = self._temp_name(self._entropy.token_bytes(_TEMP_RANDOM_BYTES).hex())
-        self._write_sibling(temp, data)
+        temp = self._written(data)
         try:
             self._fs.rename(self._opened(), temp, self._name)
         except OSError as error:
@@ -162,6 +173,59 @@ class AtomicFile:
             self._is_undecided = isinstance(self._discard(temp), FileNotFoundError)
             raise self._failure(error, renamed=self._is_undecided) from error
         self._sync_directory()
+        self._hold_reserve(len(data))
+
+    def find_room(self) -> None:
+        """Ask a disk that had no room again; `is_tight` tells what came of it.
+
+        There must be room for a replacement and the whole reserve beside the one that is
+        kept, so that room at the margin is not found and lost in turns (R16).
+        """
+        if not self.is_tight or self._reserve is None:
+            return
+        probe = self._temp_name(self._entropy.token_bytes(_TEMP_RANDOM_BYTES).hex())
+        try:
+            descriptor = self._fs.create_exclusive(self._opened(), probe, FILE_MODE)
+        except OSError:
+            return
+        try:
+            self._fs.allocate(descriptor, self._reserve.wanted(self._size))
+        except OSError as error:
+            has_room = error.errno not in NO_SPACE
+        else:
+            has_room = True
+        close_quietly(self._fs, descriptor)
+        self._discard(probe)
+        if has_room:
+            self.is_tight = False
+            self._hold_reserve(self._size)
+
+    def _hold_reserve(self, size: int) -> None:
+        self._size = size
+        if self._reserve is not None:
+            self._reserve.hold(self._opened(), size)
+            self.is_tight = self.is_tight or self._reserve.is_short
+
+    def _written(self, data: bytes) -> str:
+        """Return the name of a durable sibling with ``data``; on a full disk, the reserve."""
+        temp = self._temp_name(self._entropy.token_bytes(_TEMP_RANDOM_BYTES).hex())
+        try:
+            self._write_sibling(temp, data)
+        except WriteFailed as error:
+            if error.errno not in NO_SPACE:
+                raise
+            self.is_tight = True
+            if self._reserve is None or not self._reserve.fits(len(data)):
+                raise
+            return self._write_into_reserve(self._reserve, data)
+        return temp
+
+    def _write_into_reserve(self, reserve: Reserve, data: bytes) -> str:
+        try:
+            return reserve.write_into(self._opened(), data)
+        except OSError as error:
+            reserve.give_up(self._opened())
+            raise self._failure(error, renamed=False) from error
 
     def _opened(self) -> int:
         assert self._directory is not None, "open_directory comes first"
@@ -240,7 +304,8 @@ class AtomicFile:
         return f".{self._name}.{random}{_TEMP_SUFFIX}"
 
     def _is_ours(self, name: str) -> bool:
-        return name == self._name or name in self._neighbours or self._is_leftover(name)
+        names = (self._name, *self._neighbours, *([self._reserve.name] if self._reserve else []))
+        return name in names or self._is_leftover(name)
 
     def _is_leftover(self, name: str) -> bool:
         random = name.removeprefix(f".{self._name}.").removesuffix(_TEMP_SUFFIX)

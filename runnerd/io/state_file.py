@@ -1,7 +1,7 @@
 """The runner's state on disk: one locked directory, one file.
 
-It decides that one process owns a state and that what is loaded was checked. It refuses to
-know what a state means.
+It decides that one process owns a state, that what is loaded was checked, and that there is
+room for the last words. It refuses to know what a state means.
 """
 
 from collections.abc import Callable
@@ -10,11 +10,13 @@ from typing import Final, Protocol
 from protocol.base.atomic_file import AtomicFile
 from protocol.base.ports import Entropy, Filesystem
 from protocol.base.posix_fs import LOCK_FILE_NAME, lock_directory
+from protocol.base.reserve import Reserve
 from protocol.limits import STATE_BYTES_OVERHEAD_MAX
 from runnerd.core.state import STATE_SCHEMA, Durable, Settings
 from runnerd.core.state_codec import encode, load
 
 STATE_FILE_NAME: Final = "runner-state.json"
+RESERVE_NAME: Final = "runner-state.reserve"
 
 
 class HeldLock(Protocol):
@@ -48,7 +50,17 @@ class StateFile:
             schema=STATE_SCHEMA,
             size_max=settings.max_outbox_bytes + STATE_BYTES_OVERHEAD_MAX,
             neighbours=(LOCK_FILE_NAME,),
+            reserve=Reserve(fs, name=RESERVE_NAME, extra_bytes=settings.p0_reserve_bytes),
         )
+
+    @property
+    def is_tight(self) -> bool:
+        """True while the disk has no room: what is stored now is stored in the reserve (R15)."""
+        return self._file.is_tight
+
+    def find_room(self) -> None:
+        """Look whether the disk has room again, and make the reserve whole."""
+        self._file.find_room()
 
     def open(self) -> Durable | None:
         """Make the directory private and ours, and return the state in it, None if there is none.
@@ -59,6 +71,7 @@ class StateFile:
         # The lock file is of this user, so the directory had to be made private first.
         self._lock = self._take_lock(self._directory)
         self._file.remove_leftovers()
+        self._file.adopt_reserve()
         content = self._file.recover()
         return None if content is None else load(content, self._settings)
 

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 
 from protocol.base.atomic_file import AtomicFile
 from protocol.base.ports import Entropy, Filesystem
+from protocol.base.reserve import Reserve
 from protocol.errors import ErrorCode, PrpError
 from protocol.reactions import REACTIONS, Reaction
 from tests.simulator.choices import Choices
-from tests.simulator.disk import Directory, Disk, Mode
+from tests.simulator.disk import Directory, Disk, File, Mode
 from tests.simulator.disk_process import Call, Died, DiskProcess, Nemesis
 
 Factory = Callable[[Filesystem, Entropy], AtomicFile]
@@ -21,10 +22,29 @@ SIZE_MAX = 64 * 1024
 PATH = "/var/state/run-1"
 BODIES = (b'"first"', b'"' + b"second" * 800 + b'"', b'"third"')
 LAST_BODY = b'"last"'
+RESERVE_NAME = "state.reserve"
+EXTRA_BYTES = 8 * 1024
 
 
 def real_file(fs: Filesystem, entropy: Entropy) -> AtomicFile:
     return new_file(AtomicFile, fs, entropy)
+
+
+def reserved_file(fs: Filesystem, entropy: Entropy) -> AtomicFile:
+    """A file with a reserve, on a disk that others fill as soon as there is one."""
+    assert isinstance(fs, DiskProcess)
+    files = [inode for inode in fs.disk.inodes.values() if isinstance(inode, File)]
+    if any(file.allocated >= EXTRA_BYTES for file in files):
+        fs.disk.capacity_bytes = sum(file.room for file in files)
+    return AtomicFile(
+        fs,
+        entropy,
+        directory=PATH,
+        name="state.json",
+        schema="test.state.v1",
+        size_max=SIZE_MAX,
+        reserve=Reserve(fs, name=RESERVE_NAME, extra_bytes=EXTRA_BYTES, step_bytes=4096),
+    )
 
 
 def new_file(kind: type[AtomicFile], fs: Filesystem, entropy: Entropy) -> AtomicFile:
@@ -121,6 +141,7 @@ class World:
     def _start_and_save(self, file: AtomicFile, bodies: tuple[bytes, ...]) -> None:
         file.open_directory()
         file.remove_leftovers()
+        file.adopt_reserve()
         self.history.found(file.recover() if self._machine.uses_recover else file.read(), "start")
         for body in bodies:
             try:
@@ -144,6 +165,7 @@ class World:
     def check_at_the_end(self) -> None:
         """Start without faults, save, and look at what power losses leave of each promise."""
         self.disk.is_read_only = False
+        self.disk.capacity_bytes = None
         if self._choices.choose("power_lost_before_next_save", 2):
             self.run_process(())
             self.disk.lose_power(self._choices)
@@ -152,7 +174,7 @@ class World:
             self.history.violations.append("I20 no save after the faults stopped")
         self.disk.lose_power(self._choices)
         self.run_process(())
-        names = list(self._names())
+        names = [name for name in self._names() if name != RESERVE_NAME]
         if names != ["state.json"]:
             self.history.violations.append(f"I10 left behind: {names}")
 

@@ -226,6 +226,9 @@ class Disk:
             return file.stable
         old, new = len(file.stable), len(file.data)
         edges = range((old // BLOCK_BYTES + 1) * BLOCK_BYTES, new, BLOCK_BYTES)
+        if file.is_cut:
+            # A length that was set is on the disk or is not.
+            edges = range(0)
         lengths = sorted({old, new, *edges}, key=lambda length: (length != new, -length))
         length = lengths[choices.choose("length", len(lengths))]
         # Blocks that were allocated and never reached the disk read as zeros.
