@@ -5,7 +5,7 @@ mean, and lets a reader wait for no writer of ours.
 """
 
 import errno
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from typing import Final
 
@@ -35,9 +35,12 @@ class RunLog(msgspec.Struct, frozen=True):
 class OpenRun:
     """A run that this process alone writes, until `close` or its end."""
 
-    def __init__(self, writer: RunWriter, lock: HeldLock) -> None:
+    def __init__(
+        self, writer: RunWriter, lock: HeldLock, forget: "Callable[[OpenRun], None]"
+    ) -> None:
         self._writer = writer
         self._lock = lock
+        self._forget = forget
 
     @property
     def run_id(self) -> str:
@@ -63,9 +66,10 @@ class OpenRun:
         return self._writer.records()
 
     def close(self) -> None:
-        """Let go of the file, then of the lock."""
+        """Let go of the file, then of the lock; a second time does nothing."""
         self._writer.close()
         self._lock.release()
+        self._forget(self)
 
 
 class RunStore:
@@ -94,6 +98,7 @@ class RunStore:
         self._is_private = False
         self._last: RunWriter | None = None
         """The writer of the last append here, so that the next one need not read the log."""
+        self._open_runs: list[OpenRun] = []
 
     def list_runs(self) -> list[str]:
         """Return the ids of all runs with a log, in the order of their names.
@@ -189,10 +194,14 @@ class RunStore:
             writer.close()
             lock.release()
             raise
-        return OpenRun(writer, lock)
+        run = OpenRun(writer, lock, self._closed)
+        self._open_runs.append(run)
+        return run
 
     def close(self) -> None:
-        """Let go of the folder."""
+        """Let go of the folder, and before of every run that is still open in it."""
+        for run in tuple(self._open_runs):
+            run.close()
         self._forget()
         if self._folder is not None:
             close_quietly(self._fs, self._folder.directory)
@@ -252,6 +261,10 @@ class RunStore:
         writer.load()
         self._last = writer
         return writer
+
+    def _closed(self, run: OpenRun) -> None:
+        if run in self._open_runs:
+            self._open_runs.remove(run)
 
     def _forget(self) -> None:
         if self._last is not None:

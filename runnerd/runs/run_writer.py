@@ -67,6 +67,7 @@ class RunWriter:
         self._seen: FileStatus | None = None
         """The file as this writer left it; None if there is none."""
         self._is_stale = True
+        self._is_closed = False
 
     @property
     def facts(self) -> LogFacts:
@@ -81,6 +82,9 @@ class RunWriter:
         ``run_state_corrupt`` (nothing was changed), ``run_state_failed`` or
         ``durability_barrier_failed``.
         """
+        if self._is_closed:
+            # The folder may be another one by now, and the lock another writer's.
+            raise PrpError(ErrorCode.RUN_STATE_FAILED, "the run is closed")
         self._drop()
         self._folder.remove_leftovers(self._name)
         self._facts = LogFacts()
@@ -163,8 +167,9 @@ class RunWriter:
         yield from scanner.finish()[0]
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Let go of the file for good."""
         self._drop()
+        self._is_closed = True
 
     def _load_if_stale(self) -> None:
         if self._is_stale:

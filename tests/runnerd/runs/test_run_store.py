@@ -371,3 +371,20 @@ def test_first_record_that_could_not_be_synchronised_leaves_no_file(
     assert run.append(record(1), durability).achieved is durability
     run.close()
     store.close()
+
+
+def test_closed_store_closes_its_runs_and_they_write_nowhere_else(tmp_path: Path) -> None:
+    store = store_in(tmp_path)
+    run = store.open_run(RUN)
+    run.append(record(1), CRITICAL)
+
+    store.close()
+    run.close()
+
+    again = store_in(tmp_path)
+    assert again.open_run(RUN).facts.last_sequence == 1
+    with pytest.raises(PrpError) as caught:
+        run.append(record(2), CRITICAL)
+    assert caught.value.code is ErrorCode.RUN_STATE_FAILED
+    again.close()
+    assert (tmp_path / FILE).read_bytes().count(b"\n") == 1
