@@ -296,7 +296,8 @@ def check_decision(effect: Effect, outcome: DecidedOutcome) -> None:
 def _is_done(effect: Effect) -> bool:
     """Tell whether nothing is asked and nothing may follow."""
     is_closed = effect.lifecycle is None or effect.lifecycle.is_terminal
-    has_ended = effect.receipt is None or effect.receipt.is_final or effect.decision is not None
+    is_replaced = effect.decision is not None or effect.retried_sequence is not None
+    has_ended = is_replaced or effect.receipt is None or effect.receipt.is_final
     return effect.is_settled and is_closed and has_ended and not effect.is_mere_word
 
 
