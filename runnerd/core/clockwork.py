@@ -10,7 +10,7 @@ from protocol.base.clock import MonoMs, Now
 from protocol.base.revision import Transition
 from protocol.errors import ErrorCode
 from protocol.limits import STOP_TIMEOUT_MS, STORAGE_RETRY_DEADLINE_MS
-from runnerd.core import ending, lease, requests
+from runnerd.core import ending, lease
 from runnerd.core.state import Runner
 from runnerd.core.transition import Step, refuse, with_live
 
@@ -33,7 +33,10 @@ def on_time_passed(runner: Runner, now: Now) -> Step:
         runner = with_live(ending.stop_turn(runner, "finished"), linger_deadline_mono_ms=None)
     due = runner.live.request_deadline_mono_ms
     if due is not None and now.mono_ms >= due:
-        runner = requests.expire_due(runner, now)
+        # A start-up meets no request and does not wait for what handles one.
+        from runnerd.core.requests import expire_due
+
+        runner = expire_due(runner, now)
     code = _given_up(runner, now)
     if code is not None and runner.live.ending is None:
         return Transition(ending.fail(runner, code, STOP_TIMEOUT_MS, now))

@@ -28,9 +28,7 @@ from runnerd.core import (
     command_journal,
     ending,
     pressure,
-    requests,
     tool_calls,
-    tool_results,
     turns,
 )
 from runnerd.core.admission import Refused
@@ -230,14 +228,19 @@ def _run_cancel(runner: Runner, command: WireCommand, now: Now) -> Runner | Erro
 
 
 # --- answers to what is open --------------------------------------------------------------
+# What handles them is loaded with the first: a start-up does not wait for it.
 
 
 def _request_resolve(runner: Runner, command: WireCommand, now: Now) -> Answer | Refused:
-    return requests.resolve(runner, command, now)
+    from runnerd.core.requests import resolve
+
+    return resolve(runner, command, now)
 
 
 def _semantic_tool_result(runner: Runner, command: WireCommand, now: Now) -> Answer | Refused:
-    return tool_results.take_result(runner, command, now)
+    from runnerd.core.tool_results import take_result
+
+    return take_result(runner, command, now)
 
 
 # --- the runner itself -------------------------------------------------------------------

@@ -22,7 +22,7 @@ from protocol.limits import (
     TURN_END_ROOM_BYTES,
 )
 from protocol.redaction import bounded_diagnostic, redact_value
-from runnerd.core import dialogue, ending, requests, tool_calls
+from runnerd.core import dialogue, ending, requests, tool_calls, turns
 from runnerd.core.coalescing import ITEM_MEMBER
 from runnerd.core.conversation import Conclusion, Dialogue
 from runnerd.core.harness_messages import (
@@ -138,34 +138,13 @@ def _on_ready(runner: Runner, turn: Turn, present: Dialogue, now: Now) -> Runner
         "transport": "stdio_jsonl",
     }
     if turn.restarts:
-        drafts = reconciled(runner, turn, facts)
+        drafts = turns.reconciled(runner, turn, facts)
     else:
         drafts = [
             Draft("harness.ready", 1, facts),
             Draft("turn.started", 0, {"turnOrdinal": turn.ordinal}),
         ]
     return dialogue.greet(produce(runner, drafts, now), turn)
-
-
-def reconciled(runner: Runner, turn: Turn, ready: dict[str, JsonValue]) -> list[Draft]:
-    """Return the facts of a program that took the place of one that was lost, in one session."""
-    identity = runner.settings.identity
-    return [
-        Draft("harness.ready", 0, ready),
-        Draft(
-            "session.reconciled",
-            0,
-            {
-                "outcome": "same_session_resumed",
-                "generation": turn.generation,
-                "turnOrdinal": turn.ordinal,
-                "runId": identity.run_id,
-                "normalizedSessionId": identity.normalized_session_id,
-                "turnId": identity.turn_id,
-                "itemId": identity.item_id,
-            },
-        ),
-    ]
 
 
 def _on_proposed(runner: Runner, present: Dialogue, message: Proposed, now: Now) -> Runner:

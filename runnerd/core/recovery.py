@@ -8,7 +8,7 @@ from protocol.base.clock import Now
 from protocol.base.revision import Revision, Transition
 from protocol.errors import ErrorCode
 from protocol.ids import Generation, SourceSeq
-from runnerd.core import ending, requests, turns
+from runnerd.core import ending, turns
 from runnerd.core.command_journal import indeterminate
 from runnerd.core.inputs import Started
 from runnerd.core.outbox import Draft, note, outbox_bytes, produce
@@ -37,7 +37,11 @@ def start(settings: Settings, durable: Durable | None, boot: Boot) -> Runner:
         )
         return Runner(settings, Revision(0), fresh, live)
     generation = durable.generation
-    found = requests.armed(Runner(settings, Revision(0), durable, live), boot.now)
+    found = Runner(settings, Revision(0), durable, live)
+    if durable.requests:
+        from runnerd.core.requests import armed
+
+        found = armed(found, boot.now)
     return with_live(
         found,
         outbox_bytes=outbox_bytes(durable.outbox, settings.identity),

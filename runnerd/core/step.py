@@ -34,7 +34,6 @@ from runnerd.core import (
     connection,
     dialogue,
     ending,
-    hearing,
     lease,
     pressure,
     recovery,
@@ -57,6 +56,7 @@ from runnerd.core.inputs import (
     Input,
     Started,
     StopRequested,
+    StorageRoom,
     TimePassed,
     WriteFailed,
 )
@@ -80,10 +80,8 @@ def _handle(runner: Runner, stimulus: Input, now: Now) -> Step:
             return on_control(runner, stimulus, now)
         case HarnessOutput():
             return turns.on_output(with_live(runner, harness_reading=False), stimulus, now)
-        case HarnessMessages():
-            return hearing.on_messages(with_live(runner, harness_reading=False), stimulus, now)
-        case HarnessTold():
-            return Transition(hearing.on_told(runner, stimulus))
+        case HarnessMessages() | HarnessTold():
+            return _handle_dialogue(runner, stimulus, now)
         case TimePassed():
             return clockwork.on_time_passed(runner, now)
         case Connected():
@@ -102,10 +100,21 @@ def _handle(runner: Runner, stimulus: Input, now: Now) -> Step:
             return recovery.on_started(runner, stimulus, now)
         case WriteFailed():
             return on_write_failed(runner, stimulus, now)
+        case StorageRoom(is_tight=is_tight):
+            return Transition(with_live(runner, storage_tight=is_tight))
         case StopRequested():
             return on_stop_requested(runner, stimulus, now)
         case _:
             assert_never(stimulus)
+
+
+def _handle_dialogue(runner: Runner, stimulus: HarnessMessages | HarnessTold, now: Now) -> Step:
+    # Nothing is said before a turn, so a start-up does not wait for what listens.
+    from runnerd.core import hearing
+
+    if isinstance(stimulus, HarnessTold):
+        return Transition(hearing.on_told(runner, stimulus))
+    return hearing.on_messages(with_live(runner, harness_reading=False), stimulus, now)
 
 
 def on_control(runner: Runner, received: ControlReceived, now: Now) -> Step:

@@ -20,7 +20,7 @@ from protocol.canonical_json import JsonValue
 from protocol.errors import ErrorCode
 from protocol.ids import ControllerSeq, Generation
 from protocol.limits import TURN_END_ROOM_BYTES
-from runnerd.core import command_journal, dialogue, ending, hearing, outcome, requests, tool_calls
+from runnerd.core import command_journal, dialogue, ending, outcome, tool_calls
 from runnerd.core.command_journal import result_of
 from runnerd.core.inputs import (
     HarnessExited,
@@ -80,7 +80,7 @@ def on_spawned(runner: Runner, spawned: HarnessSpawned, now: Now) -> Step:
         "transport": "stdio_lines",
     }
     if turn.restarts:
-        drafts = hearing.reconciled(runner, turn, ready)
+        drafts = reconciled(runner, turn, ready)
     else:
         drafts = [
             Draft("turn.started", 0, {"turnOrdinal": turn.ordinal}),
@@ -263,6 +263,27 @@ def _restarted(runner: Runner, turn: Turn, facts: dict[str, JsonValue], now: Now
     return produce(advance(runner, turn=again, generation=generation), drafts, now)
 
 
+def reconciled(runner: Runner, turn: Turn, ready: dict[str, JsonValue]) -> list[Draft]:
+    """Return the facts of a program that took the place of one that was lost, in one session."""
+    identity = runner.settings.identity
+    return [
+        Draft("harness.ready", 0, ready),
+        Draft(
+            "session.reconciled",
+            0,
+            {
+                "outcome": "same_session_resumed",
+                "generation": turn.generation,
+                "turnOrdinal": turn.ordinal,
+                "runId": identity.run_id,
+                "normalizedSessionId": identity.normalized_session_id,
+                "turnId": identity.turn_id,
+                "itemId": identity.item_id,
+            },
+        ),
+    ]
+
+
 def _answer_start(
     runner: Runner,
     turn: Turn,
@@ -280,7 +301,12 @@ def _answer_start(
 
 
 def _run_ended(runner: Runner, now: Now) -> Runner:
-    runner = tool_calls.settle_completed(requests.cancel_open(runner, now))
+    if runner.durable.requests:
+        # A start-up meets no request and does not wait for what handles one.
+        from runnerd.core.requests import cancel_open
+
+        runner = cancel_open(runner, now)
+    runner = tool_calls.settle_completed(runner)
     lifecycle = runner.durable.lifecycle
     if lifecycle in (Lifecycle.REVOKED, Lifecycle.UNRECOVERABLE):
         return advance(runner, run_terminal=True)
