@@ -144,6 +144,8 @@ DIAGNOSTIC_BYTES_MAX: Final = 4 * KIB
 # State file
 STATE_BYTES_OVERHEAD_MAX: Final = 16 * MIB
 """A state file may exceed --max-outbox-bytes by this much (runner-behaviour 3)."""
+ROOM_RETRY_MS: Final = 2_000
+"""Between two looks for room on a disk that was full."""
 RESERVE_STEP_BYTES: Final = 256 * KIB
 """The physical reserve beside a state file grows by this much at a time (faults R15)."""
 LEFTOVER_NAMES_MAX: Final = 10_000

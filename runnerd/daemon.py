@@ -22,7 +22,7 @@ from runnerd.core.inputs import OrphanSettled, Started
 from runnerd.core.recovery import start
 from runnerd.core.state import Boot, Durable
 from runnerd.core.step import step
-from runnerd.driving import RunnerDriver
+from runnerd.driving import RunnerDriver, tell_room
 from runnerd.first_contact import World, make_contact
 from runnerd.io.caller import Caller
 from runnerd.io.diagnostics import check_diagnostics_directory
@@ -132,7 +132,7 @@ def _run(
         note=lambda code, reason: log.noted("peer_refused", code=code.value, reason=reason),
     )
     store = StateFile(PosixFilesystem(), entropy, config.state_dir, settings)
-    world = World(clock=SystemClock(), store=store, caller=caller, stops=stops, log=log)
+    world = World(clock=SystemClock(), store=store, caller=caller, stops=stops, log=log, room=store)
     _note_oddities(config, captured, log)
     try:
         driver = _begin(config, store.open(), world)
@@ -154,6 +154,7 @@ def _begin(config: Config, durable: Durable | None, world: World) -> RunnerDrive
     )
     driver: RunnerDriver = RunnerDriver(start(config.settings, durable, boot), step)
     driver.feed(Started(orphan), clock.now())
+    tell_room(driver, world.log, world.room, clock.now())
     return driver
 
 

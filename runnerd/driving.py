@@ -11,7 +11,7 @@ from protocol.base.clock import MonoMs, Now
 from protocol.base.driver import Driver
 from protocol.limits import SHELL_SLEEP_MS_MAX, STANDING_DEADLINE_MS
 from runnerd.core.actions import Action
-from runnerd.core.inputs import Input, TimePassed, WriteFailed
+from runnerd.core.inputs import Input, StorageRoom, TimePassed, WriteFailed
 from runnerd.core.state import Durable, Runner
 from runnerd.core.step import next_deadline
 
@@ -23,6 +23,19 @@ class StateStore(Protocol):
 
     def replace(self, durable: Durable) -> None:
         """Make ``durable`` the state that a restart finds, or raise ReplaceFailed."""
+        ...
+
+
+class StateRoom(Protocol):
+    """The port of the room on the disk of the state; its owner is the store's thread."""
+
+    @property
+    def is_tight(self) -> bool:
+        """True while the disk has no room, as far as the last attempts tell."""
+        ...
+
+    def find_room(self) -> None:
+        """Look whether there is room again."""
         ...
 
 
@@ -56,6 +69,18 @@ def end_write(driver: RunnerDriver, log: FactLog, failure: ReplaceFailed | None,
         dropped=len(dropped),
     )
     driver.feed(WriteFailed(errno=failure.errno, is_final=failure.renamed), now)
+
+
+def tell_room(driver: RunnerDriver, log: FactLog, room: StateRoom | None, now: Now) -> None:
+    """Tell the core if the disk has filled or has room again since it heard of it last."""
+    if room is None or room.is_tight == driver.staged.live.storage_tight:
+        return
+    is_tight = room.is_tight
+    if is_tight:
+        log.noted("storage_full")
+    else:
+        log.noted("storage_has_room")
+    driver.feed(StorageRoom(is_tight), now)
 
 
 class Alarm:

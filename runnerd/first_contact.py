@@ -10,7 +10,15 @@ from protocol.base.atomic_file import WriteFailed as ReplaceFailed
 from protocol.base.ports import Clock
 from runnerd.core.actions import Dial, Exit
 from runnerd.core.inputs import Input
-from runnerd.driving import Alarm, FactLog, RunnerDriver, StateStore, end_write
+from runnerd.driving import (
+    Alarm,
+    FactLog,
+    RunnerDriver,
+    StateRoom,
+    StateStore,
+    end_write,
+    tell_room,
+)
 from runnerd.io.caller import Caller
 from runnerd.io.dialling import Call, call, wait_for
 from runnerd.io.signals import StopSignals
@@ -24,6 +32,8 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     caller: Caller
     stops: StopSignals
     log: FactLog
+    room: StateRoom | None = None
+    """Of the store's disk; None for a store that never fills."""
 
 
 def make_contact(driver: RunnerDriver, world: World) -> Call | Exit:
@@ -72,3 +82,4 @@ def _write(driver: RunnerDriver, world: World) -> None:
         except ReplaceFailed as error:
             failure = error
         end_write(driver, world.log, failure, world.clock.now())
+        tell_room(driver, world.log, world.room, world.clock.now())

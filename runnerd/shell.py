@@ -31,7 +31,7 @@ from runnerd.core.actions import (
     TellHarness,
 )
 from runnerd.core.inputs import Input
-from runnerd.driving import Alarm, RunnerDriver, end_write
+from runnerd.driving import Alarm, RunnerDriver, end_write, tell_room
 from runnerd.first_contact import World
 from runnerd.harness.executor import Executor
 from runnerd.inbox import Inbox
@@ -46,6 +46,10 @@ class WriteEnded(msgspec.Struct, frozen=True):
     """The write in flight is durable, or ``failure`` says why not."""
 
     failure: ReplaceFailed | None
+
+
+class RoomFound(msgspec.Struct, frozen=True):
+    """The disk of the state has room again."""
 
 
 class Fault(msgspec.Struct, frozen=True):
@@ -87,7 +91,7 @@ class Shell:
     ) -> None:
         self._driver = driver
         self._world = world
-        self._inbox: Inbox[Input | WriteEnded | Fault] = Inbox()
+        self._inbox: Inbox[Input | WriteEnded | RoomFound | Fault] = Inbox()
         self._endpoint = Endpoint(world.caller, world.clock, self._inbox.post, tasks)
         self._executor = Executor(
             self._inbox.post, run_id=driver.staged.settings.identity.run_id, environ=environ
@@ -96,6 +100,8 @@ class Shell:
             world.store,
             done=lambda failure: self._inbox.post(WriteEnded(failure)),
             failed=lambda cause: self._inbox.post(Fault(cause)),
+            room=world.room,
+            room_found=lambda _: self._inbox.post(RoomFound()),
         )
         self._alarm = Alarm(driver)
 
@@ -131,6 +137,9 @@ class Shell:
                 case WriteEnded(failure=failure):
                     self._endpoint.state_is_being_written(False)
                     end_write(driver, log, failure, clock.now())
+                    tell_room(driver, log, self._world.room, clock.now())
+                case RoomFound():
+                    tell_room(driver, log, self._world.room, clock.now())
                 case Fault(cause=cause):
                     raise Faulted from cause
                 case _:

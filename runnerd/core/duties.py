@@ -198,7 +198,7 @@ def _turn_deadline(runner: Runner, turn: Turn, now: Now) -> MonoMs | None:
 
 def _read(runner: Runner, turn: Turn) -> Step:
     """Ask for more output when the last is durable and there is room for the next (R17)."""
-    if runner.live.harness_reading:
+    if runner.live.harness_reading or runner.live.storage_tight:
         return Transition(runner)
     room = min(soft_room(runner), OUTBOX_PAUSE_BYTES + _LINE_OVERHEAD_BYTES * 64)
     room -= TURN_END_ROOM_BYTES

@@ -148,6 +148,15 @@ class WriteFailed(msgspec.Struct, frozen=True, kw_only=True):
     is_final: bool = False
 
 
+class StorageRoom(msgspec.Struct, frozen=True):
+    """The disk has no room any more, or has it again; what is stored meanwhile is in the reserve.
+
+    Source: faults R15.
+    """
+
+    is_tight: bool
+
+
 class StopRequested(msgspec.Struct, frozen=True):
     """SIGTERM or SIGINT; ``count`` is 1 for the first."""
 
@@ -172,6 +181,7 @@ Input = (
     | HarnessTold
     | HarnessExited
     | WriteFailed
+    | StorageRoom
     | StopRequested
     | TimePassed
 )

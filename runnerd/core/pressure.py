@@ -4,8 +4,9 @@ It decides the two edges, far apart, so that each is one event and our own facts
 the reserve (ruling R16). It refuses to slow anybody down: `duties` reads the room itself.
 
     ready ─ no room for a turn below the soft limit ─▶ backpressure (P0 runner.backpressure)
-      ▲                                                     │
+      ▲     or none on the disk                             │
       └──────────── outbox at most half the soft limit ─────┘ (P0 runner.backpressure)
+                    and room on the disk
 """
 
 from protocol.base.clock import Now
@@ -17,13 +18,13 @@ from runnerd.core.transition import advance
 
 def has_room_for_a_turn(runner: Runner) -> bool:
     """Tell whether a new turn could report its start and its end below the soft limit."""
-    return soft_room(runner) >= 2 * TURN_END_ROOM_BYTES
+    return soft_room(runner) >= 2 * TURN_END_ROOM_BYTES and not runner.live.storage_tight
 
 
 def settle(runner: Runner, now: Now) -> Runner:
     """Cross an edge if the outbox has, and say so."""
     lifecycle, used = runner.durable.lifecycle, runner.live.outbox_bytes
-    relaxed = used <= _soft_limit(runner) // 2
+    relaxed = used <= _soft_limit(runner) // 2 and not runner.live.storage_tight
     if lifecycle is Lifecycle.READY and not relaxed and not has_room_for_a_turn(runner):
         return _cross(runner, Lifecycle.BACKPRESSURE, now)
     if lifecycle is Lifecycle.BACKPRESSURE and relaxed:
@@ -37,7 +38,7 @@ def _cross(runner: Runner, lifecycle: Lifecycle, now: Now) -> Runner:
         "runner.backpressure",
         0,
         {
-            "reason": "outbox_soft_limit",
+            "reason": "storage_full" if runner.live.storage_tight else "outbox_soft_limit",
             "maxOutboxBytes": settings.max_outbox_bytes,
             "p0ReserveBytes": settings.p0_reserve_bytes,
             "outboxBytes": runner.live.outbox_bytes,

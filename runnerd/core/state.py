@@ -238,6 +238,8 @@ class Live(msgspec.Struct, frozen=True, kw_only=True):
     """Events with seq <= this may have been handed to a socket: their bytes never change."""
     outbox_bytes: int = 0
     """Bytes that the outbox will cost on the wire before sealing: bodies and envelopes."""
+    storage_tight: bool = False
+    """The disk is full: only facts of priority 0 may use what is reserved on it (R15)."""
     storage_failing_since_mono_ms: MonoMs | None = None
     storage_retry_at_mono_ms: MonoMs | None = None
     harness_started: Generation = Generation(0)

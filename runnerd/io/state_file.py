@@ -11,7 +11,7 @@ from protocol.base.atomic_file import AtomicFile
 from protocol.base.ports import Entropy, Filesystem
 from protocol.base.posix_fs import LOCK_FILE_NAME, lock_directory
 from protocol.base.reserve import Reserve
-from protocol.limits import STATE_BYTES_OVERHEAD_MAX
+from protocol.limits import OUTBOX_PAUSE_BYTES, STATE_BYTES_OVERHEAD_MAX
 from runnerd.core.state import STATE_SCHEMA, Durable, Settings
 from runnerd.core.state_codec import encode, load
 
@@ -42,6 +42,8 @@ class StateFile:
         self._settings = settings
         self._take_lock = lock
         self._lock: HeldLock | None = None
+        # What was asked of the harness before the disk was full is taken as well.
+        extra_bytes = settings.p0_reserve_bytes + OUTBOX_PAUSE_BYTES
         self._file = AtomicFile(
             fs,
             entropy,
@@ -50,7 +52,7 @@ class StateFile:
             schema=STATE_SCHEMA,
             size_max=settings.max_outbox_bytes + STATE_BYTES_OVERHEAD_MAX,
             neighbours=(LOCK_FILE_NAME,),
-            reserve=Reserve(fs, name=RESERVE_NAME, extra_bytes=settings.p0_reserve_bytes),
+            reserve=Reserve(fs, name=RESERVE_NAME, extra_bytes=extra_bytes),
         )
 
     @property

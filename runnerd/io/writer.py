@@ -7,12 +7,13 @@ written and what a failure means.
 import asyncio
 import threading
 from collections.abc import Callable
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import TypeVar
 
 from protocol.base.atomic_file import WriteFailed
+from protocol.limits import ROOM_RETRY_MS
 from runnerd.core.state import Durable
-from runnerd.driving import StateStore
+from runnerd.driving import StateRoom, StateStore
 
 OutcomeT = TypeVar("OutcomeT")
 Done = Callable[[WriteFailed | None], None]
@@ -21,16 +22,27 @@ Done = Callable[[WriteFailed | None], None]
 class StateWriter:
     """A dedicated thread; a pool costs twice as much per write (architecture 8.2)."""
 
-    def __init__(self, store: StateStore, done: Done, failed: Callable[[BaseException], None]):
+    def __init__(
+        self,
+        store: StateStore,
+        done: Done,
+        failed: Callable[[BaseException], None],
+        room: StateRoom | None = None,
+        room_found: Callable[[None], None] = lambda _: None,
+    ) -> None:
         """Start the thread. Must be called with the event loop running.
 
         Args:
             done: gets the end of each write, in the loop.
             failed: gets what no store may raise, in the loop.
+            room: of the store's disk; while it has none, it is asked for again and again.
+            room_found: is called in the loop when it has some.
         """
         self._store = store
         self._done = done
         self._failed = failed
+        self._room = room
+        self._room_found = room_found
         self._loop = asyncio.get_running_loop()
         self._jobs: SimpleQueue[Durable | None] = SimpleQueue()
         # A disk that hangs for ever must not keep the process from ending.
@@ -45,7 +57,7 @@ class StateWriter:
         self._jobs.put(None)
 
     def _work(self) -> None:
-        while (durable := self._jobs.get()) is not None:
+        while (durable := self._next_job()) is not None:
             try:
                 self._store.replace(durable)
             except WriteFailed as error:
@@ -54,6 +66,17 @@ class StateWriter:
                 self._report(self._failed, error)
             else:
                 self._report(self._done, None)
+
+    def _next_job(self) -> Durable | None:
+        """Wait for a state to write, None to end; on a full disk look for room meanwhile."""
+        while self._room is not None and self._room.is_tight:
+            try:
+                return self._jobs.get(timeout=ROOM_RETRY_MS / 1000)
+            except Empty:
+                self._room.find_room()
+            if not self._room.is_tight:
+                self._report(self._room_found, None)
+        return self._jobs.get()
 
     def _report(self, told: Callable[[OutcomeT], None], outcome: OutcomeT) -> None:
         try:

@@ -3,7 +3,8 @@
 import msgspec
 
 from protocol.errors import ErrorCode
-from runnerd.core.inputs import ConnectionLost
+from runnerd.core.actions import ReadHarness
+from runnerd.core.inputs import ConnectionLost, StorageRoom
 from runnerd.core.state import Lifecycle
 from tests.runnerd.core.world import PREPARE, SETTINGS, World, members
 
@@ -78,3 +79,37 @@ def test_small_traffic_never_crosses_an_edge() -> None:
         world.ack()
 
     assert "runner.backpressure" not in world.event_types()
+
+
+def test_full_disk_is_one_edge_that_pauses_the_program_and_refuses_turns() -> None:
+    world = World()
+    world.connect()
+    world.prepare()
+    world.start_turn()
+
+    world.feed(StorageRoom(is_tight=True))
+    world.ack()
+    paused = world.lines("asked for before")
+    world.feed(StorageRoom(is_tight=True))
+
+    assert not any(isinstance(action, ReadHarness) for action in paused)
+    assert world.durable.lifecycle is Lifecycle.BACKPRESSURE
+    assert world.event_types().count("runner.backpressure") == 1
+    world.feed(StorageRoom(is_tight=False))
+    assert world.durable.lifecycle is Lifecycle.READY
+    assert world.event_types().count("runner.backpressure") == 2
+
+
+def test_program_is_read_again_when_the_disk_has_room() -> None:
+    world = World()
+    world.connect()
+    world.prepare()
+    world.start_turn()
+    world.feed(StorageRoom(is_tight=True))
+    world.lines("asked for before")
+    world.ack()
+
+    resumed = world.feed(StorageRoom(is_tight=False))
+
+    assert any(isinstance(action, ReadHarness) for action in resumed)
+    assert world.durable.lifecycle is Lifecycle.READY

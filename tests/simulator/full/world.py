@@ -79,7 +79,7 @@ class World:
         self.programs.spawned = self._program_spawned
         self.programs.released = self._program_released
         self.network = Network(lambda: self.now_ms, self._delay_ms, self._tapped)
-        self.ports = SimpleNamespace(clock=self.runner_machine, store=None, log=self)
+        self.ports = SimpleNamespace(clock=self.runner_machine, store=None, log=self, room=None)
         self.scheduler = Scheduler(draws.stream("schedule"), "round robin", 0)
         self.jobs: list[Job] = []
         self.runner: RunnerNode | None = None
@@ -95,6 +95,8 @@ class World:
         self.latency_ms: tuple[int, ...] = (0, 1, 5)
         self.disk_latency_ms: tuple[int, ...] = (0, 1, 3)
         self.segments = False
+        self.recorded: Callable[..., None] | None = None
+        """Is told of everything that is written, for whoever records it."""
 
     def use_settings(self, settings: Settings) -> None:
         """Fix what the command line fixes, before the first process."""
@@ -218,6 +220,8 @@ class World:
         self.now_ms += milliseconds
         self.runner_machine.suspend(milliseconds)
         self.controller_machine.pass_time(milliseconds)
+        if self.runner is not None and self.runner.driver is not None:
+            self.runner.woken_by_the_machine()
 
     def begin_job(
         self, actor: str, loop: VirtualLoop, run: Callable[[], None], delay_ms: int | None = None
@@ -237,12 +241,14 @@ class World:
 
     def _tapped(self, end: Transport, data: bytes) -> None:
         self.tap.wrote(end, data)
+        if self.recorded is not None:
+            self.recorded(data, is_client=end.is_client)
 
     def dial(self, loop: VirtualLoop, then: Callable[[Transport | None], None]) -> None:
         """Open a connection to whoever listens; ``then`` gets it, or None."""
         fate = 0
         if self.faults_are_on and self.profile.has("dial"):
-            fate = self.draws.stream("net").pick("dial", (0, 0, 0, 1, 2))
+            fate = self.draws.stream("net").pick("dial", (0, 0, 0, 0, 0, 1, 2))
         if fate == 2:
             loop.call_later(CONNECT_TIMEOUT_MS / 1000, then, None)
             return
@@ -311,6 +317,7 @@ class World:
     def _forget_runner(self, *, is_told: bool) -> None:
         node, self.runner = self.runner, None
         self.authority.process_ended()
+        self.observers.process_ended()
         self.judge.disk_moved()
         if node is not None:
             self.network.process_died(node.loop, is_told=is_told)
