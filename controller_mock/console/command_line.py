@@ -46,6 +46,7 @@ _REMEDIES: Final = {
     ErrorCode.STORAGE_READ_FAILED: "check the disk; what is stored was left as it is",
     ErrorCode.STORAGE_WRITE_FAILED: "make room on the disk or mend it; what is stored is whole",
     ErrorCode.STORAGE_SYNC_FAILED: "check the disk; what was acknowledged is stored",
+    ErrorCode.STORAGE_UNAVAILABLE: "make room on the disk or mend it; what is stored is whole",
     ErrorCode.RUN_UNKNOWN: "list the runs with: controller-mock inspect",
     ErrorCode.RUN_EXISTS: "choose another --run-id",
     ErrorCode.LISTEN_FAILED: "choose another --host or --port, or check the certificate",

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from protocol.errors import ErrorCode, PrpError
+from protocol.base.private_directory import refusal_of
 from protocol.ids import RunId
 
 RUNNERS_NAME: Final = "runners"
@@ -31,11 +31,10 @@ def make_private(directory: Path) -> None:
     """Create a directory that only this user can enter, with its parents.
 
     Raises:
-        PrpError: ``state_unsafe``.
+        PrpError: ``state_unsafe``, ``storage_unavailable``.
     """
     try:
         directory.parent.mkdir(parents=True, exist_ok=True)
         directory.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
-        words = os.strerror(error.errno or 0)
-        raise PrpError(ErrorCode.STATE_UNSAFE, f"{directory.name}: {words}") from None
+        raise refusal_of(error, directory.name) from None

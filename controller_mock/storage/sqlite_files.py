@@ -24,7 +24,7 @@ from protocol.base.private_directory import (
     check_private_file,
     close_quietly,
     reason_of,
-    unsafe,
+    refusal_of,
 )
 from protocol.errors import ErrorCode, PrpError
 
@@ -173,7 +173,7 @@ def _read_header(directory: int) -> bytes:
     except FileNotFoundError:
         raise PrpError(ErrorCode.STATE_MISSING, DATABASE_NAME) from None
     except OSError as error:
-        raise unsafe(f"{DATABASE_NAME}: {reason_of(error)}") from error
+        raise refusal_of(error, DATABASE_NAME) from error
     try:
         check_private_file(fs, fs.fstat(descriptor), DATABASE_NAME)
         return fs.read(descriptor, _HEADER_BYTES)

@@ -22,7 +22,7 @@ from controller_mock.storage import sqlite_schema as sql
 from controller_mock.storage.sqlite_files import check_database, open_for_reading, reading
 from controller_mock.storage.store import CommandRow, CredentialRow, StoredEvent
 from protocol.base.posix_fs import PosixFilesystem
-from protocol.base.private_directory import close_quietly, reason_of, unsafe
+from protocol.base.private_directory import close_quietly, refusal_of
 from protocol.commands import command_fingerprint, decode_command, result_digest
 from protocol.errors import ErrorCode, PrpError
 from protocol.ids import CommandId, ControllerSeq, CredentialId, Identity, RunId, SourceSeq
@@ -57,7 +57,7 @@ class SqliteReader:
         except FileNotFoundError:
             raise PrpError(ErrorCode.STATE_MISSING, "no such directory") from None
         except OSError as error:
-            raise unsafe(reason_of(error)) from error
+            raise refusal_of(error, "data directory") from error
         try:
             check_database(directory, path)
         finally:

@@ -16,6 +16,7 @@ import msgspec
 
 from protocol.base.clock import MonoMs, Now, UnixMs
 from protocol.base.ports import FileStatus
+from protocol.base.private_directory import refusal_of
 from protocol.errors import ErrorCode, PrpError
 from protocol.limits import LOCK_POLL_MS
 
@@ -178,15 +179,15 @@ def lock_directory(path: str, name: str = LOCK_FILE_NAME) -> Lock:
 
     Returns:
         The lock, to be kept for the life of the process. Raises PrpError
-        ``state_locked`` naming the holder, or ``state_unsafe`` if the lock file is not a
-        private file of this user.
+        ``state_locked`` naming the holder, ``state_unsafe`` if the lock file is not a
+        private file of this user, or ``storage_unavailable`` if the disk is full or fails.
 
     Source: faults R9, architecture 7.2.
     """
     try:
         directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
-        raise _unsafe(name, error.strerror or "cannot be opened") from error
+        raise refusal_of(error, f"lock file {name}") from error
     except ValueError as error:
         raise _unsafe(name, "its path is not one that a file can have") from error
     try:
@@ -203,7 +204,7 @@ def lock_name(directory: int, name: str) -> Lock:
     try:
         return Lock(_lock_in(directory, name))
     except OSError as error:
-        raise _unsafe(name, error.strerror or "cannot be opened") from error
+        raise refusal_of(error, f"lock file {name}") from error
     except ValueError as error:
         raise _unsafe(name, "its path is not one that a file can have") from error
 

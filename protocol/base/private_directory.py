@@ -19,6 +19,14 @@ _OTHERS: Final = 0o077
 
 UNSAFE_ERRNOS: Final = (errno.ELOOP, errno.EACCES, errno.EPERM, errno.ENXIO, errno.ENOTDIR)
 """The kernel's answers for a name that is not a plain private one, unlike a failing disk."""
+_NAME_ERRNOS: Final = (
+    *UNSAFE_ERRNOS,
+    errno.EEXIST,
+    errno.EINVAL,
+    errno.ENAMETOOLONG,
+    errno.ENOENT,
+)
+"""The same for the name of a directory or a lock, which is expected to be usable."""
 
 
 _OF_THE_DISK: Final = "lost+found"
@@ -37,7 +45,8 @@ def open_private_directory(fs: Filesystem, path: str, is_ours: Callable[[str], b
         A descriptor, to be used instead of the path from here on: the path may come to
         name something else. Raises PrpError ``state_unsafe`` if the path is a symlink, no
         directory, another user's, or cannot or must not be made private;
-        ``storage_sync_failed`` if the directory's own name cannot be made durable.
+        ``storage_sync_failed`` if the directory's own name cannot be made durable;
+        ``storage_unavailable`` if the disk is full or fails.
 
     Source: runner-behaviour 3, faults S17.
     """
@@ -49,7 +58,7 @@ def open_private_directory(fs: Filesystem, path: str, is_ours: Callable[[str], b
             raise unsafe("is a symlink or not a directory")
         descriptor = fs.open_directory(path)
     except OSError as error:
-        raise unsafe(reason_of(error)) from error
+        raise refusal_of(error, "state directory") from error
     except ValueError as error:
         raise unsafe("its name is not one that a path can have") from error
     try:
@@ -75,6 +84,17 @@ def check_private_file(fs: Filesystem, status: FileStatus, name: str) -> None:
 def unsafe(reason: str) -> PrpError:
     """Return the refusal of a state directory or of a file in it."""
     return PrpError(ErrorCode.STATE_UNSAFE, f"state directory: {reason}")
+
+
+def refusal_of(error: OSError, subject: str) -> PrpError:
+    """Return what an error of the kernel says about a directory or a lock.
+
+    ``state_unsafe`` is for a name that somebody must correct, ``storage_unavailable`` for a
+    disk that is full or fails: what it holds may be whole, and a later start may succeed.
+    """
+    is_name = error.errno in _NAME_ERRNOS
+    code = ErrorCode.STATE_UNSAFE if is_name else ErrorCode.STORAGE_UNAVAILABLE
+    return PrpError(code, f"{subject}: {reason_of(error)}")
 
 
 def reason_of(error: OSError) -> str:
@@ -150,7 +170,7 @@ def _tighten(fs: Filesystem, descriptor: int, is_ours: Callable[[str], bool]) ->
             fs.change_mode(descriptor, DIRECTORY_MODE)
             status = fs.fstat(descriptor)
     except OSError as error:
-        raise unsafe(reason_of(error)) from error
+        raise refusal_of(error, "state directory") from error
     # Some file systems accept a change of mode and keep their own.
     if status.mode & _OTHERS:
         raise unsafe(f"keeps mode {status.mode:04o} where {DIRECTORY_MODE:04o} was asked for")

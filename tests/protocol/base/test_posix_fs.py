@@ -290,6 +290,15 @@ def test_lock_is_refused_when_there_is_no_directory(tmp_path: Path, name: str) -
     assert caught.value.code is ErrorCode.STATE_UNSAFE
 
 
+def test_lock_tells_a_disk_that_takes_no_byte_from_an_unsafe_file(directory: Path) -> None:
+    limited = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)){TRY}"
+
+    with start(limited, directory) as process:
+        words, _ = process.communicate("x", timeout=60)
+
+    assert words.strip() == "storage_unavailable"
+
+
 def test_released_lock_leaves_no_descriptor_and_does_not_linger_in_a_child(directory: Path) -> None:
     before = len(os.listdir("/proc/self/fd"))
     lock = lock_directory(str(directory))

@@ -89,7 +89,7 @@ def test_existing_directory_is_accepted_when_its_parent_may_not_be_listed(number
 def test_existing_directory_is_refused_when_its_parent_cannot_be_read() -> None:
     process = striking(with_directory(), "open_directory", "/run", errno.EIO)
 
-    assert refusal(process) is ErrorCode.STATE_UNSAFE
+    assert refusal(process) is ErrorCode.STORAGE_UNAVAILABLE
 
 
 def test_new_directory_is_undone_when_its_parent_may_not_be_listed() -> None:
@@ -106,20 +106,36 @@ def test_new_directory_is_undone_when_its_name_cannot_be_made_durable() -> None:
     assert not exists(disk, PATH)
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EACCES])
-def test_directory_is_refused_by_name_when_it_cannot_be_made(number: int) -> None:
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [
+        (errno.EACCES, ErrorCode.STATE_UNSAFE),
+        (errno.ENAMETOOLONG, ErrorCode.STATE_UNSAFE),
+        (errno.ENOSPC, ErrorCode.STORAGE_UNAVAILABLE),
+        (errno.EROFS, ErrorCode.STORAGE_UNAVAILABLE),
+        (errno.EMFILE, ErrorCode.STORAGE_UNAVAILABLE),
+    ],
+)
+def test_directory_that_cannot_be_made_tells_a_bad_name_from_a_bad_disk(
+    number: int, code: ErrorCode
+) -> None:
     process = striking(Disk(), "make_directory", PATH, number)
 
-    assert refusal(process) is ErrorCode.STATE_UNSAFE
+    assert refusal(process) is code
 
 
 @pytest.mark.parametrize("name", ["fstat", "list_directory", "change_mode"])
-def test_directory_is_refused_when_its_mode_cannot_be_learned_or_set(name: str) -> None:
-    disk = with_directory()
-    directory_of(disk, 0o755)
-    process = striking(disk, name, PATH, errno.EPERM)
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(errno.EPERM, ErrorCode.STATE_UNSAFE), (errno.EIO, ErrorCode.STORAGE_UNAVAILABLE)],
+)
+def test_directory_is_refused_when_its_mode_cannot_be_learned_or_set(
+    name: str, number: int, code: ErrorCode
+) -> None:
+    directory_of(disk := with_directory(), 0o755)
+    process = striking(disk, name, PATH, number)
 
-    assert refusal(process) is ErrorCode.STATE_UNSAFE
+    assert refusal(process) is code
 
 
 def test_directory_is_refused_when_it_keeps_an_open_mode() -> None:
