@@ -17,16 +17,16 @@ off at the end of a log at a line's border cannot be seen by any log alone.
 
 import enum
 import hashlib
-import math
 import re
 from typing import Final
 
 import msgspec
 
-from protocol.canonical_json import JsonValue, canonical_bytes, parse_tolerant
+from protocol.canonical_json import JsonValue, canonical_bytes
 from protocol.digest import LABEL_PREFIX, framed
 from protocol.errors import ErrorCode, PrpError
 from protocol.limits import RUN_RECORD_BYTES_MAX
+from runnerd.runs.json_lines import ParsedJson, parse_json, spell_json
 from runnerd.runs.records import (
     CHAIN_MEMBER,
     JSON_BLANKS,
@@ -48,8 +48,6 @@ _AFTER_LINK: Final = b'"}'
 _SUFFIX_LENGTH: Final = len(_BEFORE_LINK) + _HEX_LENGTH + len(_AFTER_LINK)
 _SUFFIX: Final = re.compile(re.escape(_BEFORE_LINK) + b"[0-9a-f]{64}" + re.escape(_AFTER_LINK))
 
-_decode = msgspec.json.Decoder().decode
-_encode = msgspec.json.Encoder().encode
 _encode_sorted = msgspec.json.Encoder(order="sorted").encode
 
 
@@ -173,7 +171,7 @@ class LogScanner:
             raise self._damage("not UTF-8")
         return None, True
 
-    def _accepted(self, value: "_Parsed", line: bytes) -> RunRecord:
+    def _accepted(self, value: ParsedJson, line: bytes) -> RunRecord:
         try:
             record = read_record(value.json, self._run_id)
             if record.kind is RecordKind.EVENT:
@@ -274,24 +272,11 @@ def _sorted(value: JsonValue) -> bytes:
         raise corrupt("half a character in a record of this size") from None
 
 
-class _Parsed(msgspec.Struct, frozen=True):
-    """A JSON value that may be null."""
-
-    json: JsonValue
-
-
-def _parsed(line: bytes) -> _Parsed | None:
-    """Return what a line says, or None if it is not JSON."""
+def _parsed(line: bytes) -> ParsedJson | None:
     try:
-        return _Parsed(_decode(line))
-    except (msgspec.MsgspecError, RecursionError):
-        pass
-    try:
-        return _Parsed(parse_tolerant(line))
+        return parse_json(line)
     except PrpError as error:
-        if error.code is ErrorCode.MESSAGE_NOT_JSON:
-            return None
-        raise corrupt("nested beyond all reason") from None
+        raise corrupt(error.message) from None
 
 
 def _is_blank(line: bytes) -> bool:
@@ -321,30 +306,6 @@ def _resembles_chained(record: RunRecord, line: bytes) -> bool:
 
 def _spelled(members: dict[str, JsonValue]) -> bytes:
     try:
-        spelled = _encode(members)
-    except UnicodeEncodeError:
-        # Only the canonical spelling has a form for half a character.
-        spelled = _canonical(members)
-    except (TypeError, RecursionError, msgspec.MsgspecError) as error:
-        raise corrupt(f"not JSON: {type(error).__name__}") from None
-    if b"null" in spelled and _has_no_json(members):
-        raise corrupt("a number that JSON cannot hold")
-    return spelled
-
-
-def _canonical(members: JsonValue) -> bytes:
-    try:
-        return canonical_bytes(members)
+        return spell_json(members)
     except PrpError as error:
         raise corrupt(error.message) from None
-
-
-def _has_no_json(value: object) -> bool:
-    """Tell whether a number would be written as null."""
-    if isinstance(value, float):
-        return not math.isfinite(value)
-    if isinstance(value, dict):
-        return any(_has_no_json(item) for item in value.values())
-    if isinstance(value, list | tuple):
-        return any(_has_no_json(item) for item in value)
-    return False
