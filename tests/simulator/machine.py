@@ -60,12 +60,12 @@ class Machine:
         self._suspended_ms += self.boot_ms - before
 
     def step_wall(self, milliseconds: int) -> None:
-        """Set the wall clock forwards or back."""
-        self._wall_offset_ms += milliseconds
+        """Set the wall clock forwards or back; no kernel takes an instant before 1970."""
+        self._wall_offset_ms += max(milliseconds, -self.now().unix_ms)
 
     def set_wall_right(self) -> None:
         """Let the wall clock agree with the world's again."""
-        self._wall_offset_ms = 0
+        self._wall_offset_ms = self._elapsed_ms - (self.boot_ms - BOOT_MS)
 
     # --- entropy ----------------------------------------------------------------------------
 

@@ -57,6 +57,17 @@ class Oracle:
             self.accepted[event.source_seq] = bytes(event.body)
             self.types[event.source_seq] = event.event_type
         self.image = image
+        if image.lifecycle == "suspended":
+            # Who suspends a runner and starts it again wants it to work.
+            self.drained_by = None
+
+    def continue_from(self, other: "Oracle") -> None:
+        """Remember what another oracle does, apart from the bounds."""
+        self.accepted, self.types = dict(other.accepted), dict(other.types)
+        self.results, self.marks = dict(other.results), dict(other.marks)
+        self.frozen_through = other.frozen_through
+        self.image, self.ack_allowed = other.image, other.ack_allowed
+        self.command_allowed = other.command_allowed
 
     @property
     def produced(self) -> int:

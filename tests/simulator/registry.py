@@ -8,12 +8,15 @@ from tests.simulator.option import Option
 from tests.simulator.options import (
     clock,
     connection,
+    controllers,
     endings,
     lies,
     pressure,
     programs,
+    relay,
     rollback,
     storage,
+    tickets,
     turns,
 )
 from tests.simulator.short.world import World as ShortWorld
@@ -36,7 +39,18 @@ def short_options() -> tuple[Option[ShortWorld], ...]:
 
 def full_options() -> tuple[Option[FullWorld], ...]:
     """Return what the full stack is made of."""
-    return (turns.FULL,)
+    return (
+        turns.FULL,
+        storage.FULL,
+        connection.FULL,
+        clock.FULL,
+        endings.FULL,
+        programs.FULL,
+        pressure.FULL,
+        controllers.FULL,
+        tickets.FULL,
+        relay.FULL,
+    )
 
 
 def sometimes_of(stack: str) -> list[str]:

@@ -29,6 +29,7 @@ def calm_down(world: World) -> None:
     world.paused_until.clear()
     world.latency_ms, world.disk_latency_ms, world.segments = (0,), (0,), False
     world.programs.may_fail = False
+    world.programs.is_hurried = True
     world.network.heal()
     world.scheduler = Scheduler(world.draws.stream("schedule"), "first", 0)
     _run_until_quiet(world)
@@ -42,6 +43,8 @@ def _run_until_quiet(world: World) -> None:
             ops.start_controller(world)
         elif ops.may_start_runner(world):
             ops.start_runner(world)
+        elif ops.is_stuck(world):
+            ops.restart(world)
         if not _unfinished(world):
             return
         if not world.step():
@@ -81,9 +84,11 @@ def _audit(world: World) -> None:
 
 def _check_secrets(world: World) -> None:
     """No ticket and no lease token is on the disk, in clear or in hex (I11)."""
+    tap = world.tap
+    tokens = [token for name, token in tap.tokens.items() if name in tap.proven]
     for inode in world.runner_machine.disk.inodes.values():
         if isinstance(inode, File):
             data = bytes(inode.data)
-            for token in world.tap.tokens.values():
+            for token in tokens:
                 if token in data or token.hex().encode() in data:
                     raise Violation("I11", "a token is on the disk")

@@ -5,7 +5,7 @@ job of the store is done: the world does.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from controller_mock.core.actions import Reply
@@ -69,6 +69,7 @@ class ControllerNode:
         self.world = world
         self.loop = VirtualLoop(world.controller_machine)
         self._handles = Handles()
+        self._requests: list[Coroutine[Any, Any, Reply]] = []
         with running(self.loop):
             self.shell = Shell(
                 world.store,
@@ -90,6 +91,8 @@ class ControllerNode:
         """End with the process."""
         self.loop.kill()
         self._serving.close()
+        for request in self._requests:
+            request.close()
 
     def accept(self, transport: Transport) -> None:
         """Take a new connection."""
@@ -139,6 +142,7 @@ class ControllerNode:
 
     def _ask(self, make: Callable[[RequestHandle], Input], answered: Answered) -> None:
         request = self.shell.request(RunId(self.world.run_id), make)
+        self._requests.append(request)
         with running(self.loop):
             task: asyncio.Task[Reply] = asyncio.Task(request, loop=as_loop(self.loop))
         task.add_done_callback(lambda done: answered(done.exception() or done.result()))

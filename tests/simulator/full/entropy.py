@@ -1,13 +1,19 @@
-"""The WebSocket library's own randomness, seeded: masks and keys that follow from the seed.
+"""What lies outside the ports and would make two runs differ: masks, and the log's clock.
 
-It decides the bytes that the library draws. It refuses to touch any other module.
+It decides the bytes that the WebSocket library draws, and that nothing is logged. It refuses
+to touch any other module.
 """
 
 import contextlib
 import random
 from collections.abc import Iterator
+from typing import Final
 
+import structlog
 from websockets import frames, utils
+
+_CRITICAL: Final = 50
+"""Nothing of the product is logged at this level."""
 
 
 class _Seeded:
@@ -15,6 +21,17 @@ class _Seeded:
 
     def __init__(self, seed: int) -> None:
         self.token_bytes = random.Random(seed).randbytes
+
+
+@contextlib.contextmanager
+def silent_logs() -> Iterator[None]:
+    """Let the controller log nothing while the block lasts."""
+    kept = structlog.get_config()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(_CRITICAL))
+    try:
+        yield
+    finally:
+        structlog.configure(**kept)
 
 
 @contextlib.contextmanager

@@ -54,6 +54,8 @@ class ProgramWorld:
         self.program: Program | None = None
         self.may_fail = False
         self.may_print_much = False
+        self.is_hurried = False
+        """True once nothing is to be gained by waiting for programs."""
         self.ordered: Callable[[StartHarness], int] = lambda _: 0
         """Judges an order to spawn and returns the command that it answers."""
         self.spawned: Callable[[Program], None] = lambda _: None
@@ -102,15 +104,16 @@ class SimulatedExecutor(Executor):
             self._mine = None
 
     def _later(self, label: str, act: Callable[[], None]) -> None:
-        delay_ms = self._programs.stream.pick(f"{label} after", (0, 1, 20, 2_000))
+        waits = (0,) if self._programs.is_hurried else (0, 1, 20, 2_000)
+        delay_ms = self._programs.stream.pick(f"{label} after", waits)
         self._virtual_loop.call_later(delay_ms / 1000, act)
 
     def _start_program(self, order: StartHarness) -> None:
         if self._mine is not None and self._mine.generation >= order.generation:
             return
         seq = self._programs.ordered(order)
-        many = 40 if self._programs.may_print_much else 6
-        lines = self._programs.stream.choose("lines planned", many)
+        planned = (3, 60, 200) if self._programs.may_print_much else (3, 0, 12, 30)
+        lines = self._programs.stream.pick("lines planned", planned)
         program = self._mine = Program(order, seq, lines)
         self._reading = None
         if self._programs.may_fail and self._programs.stream.chance("no program", 20):
@@ -132,6 +135,8 @@ class SimulatedExecutor(Executor):
         if program is None or order is None or not program.is_alive or program.is_stopped:
             return
         left = program.lines_planned - program.printed
+        if self._programs.is_hurried:
+            left = 0
         if not program.runs:
             self._later("print", self._print)
         elif left <= 0:
@@ -140,7 +145,7 @@ class SimulatedExecutor(Executor):
                 program.code, program.signal = self._programs.stream.pick("exit", outcome)
             self._end()
         else:
-            count = min(left, order.lines_max, self._programs.stream.between("lines", 1, 5))
+            count = min(left, order.lines_max, self._programs.stream.between("lines", 1, 4))
             first = program.first_line + program.printed
             program.printed += count
             self._reading = None

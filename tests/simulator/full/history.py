@@ -10,9 +10,10 @@ from typing import Final
 from tests.simulator.disk import Mode
 from tests.simulator.draws import Draws, Recording
 from tests.simulator.full.calm import calm_down
-from tests.simulator.full.entropy import seeded_library
+from tests.simulator.full.entropy import seeded_library, silent_logs
 from tests.simulator.full.ops import OPS
 from tests.simulator.full.scheduler import STRATEGIES, Scheduler
+from tests.simulator.full.starts import STARTS, put_in_place
 from tests.simulator.full.world import World
 from tests.simulator.option import Op
 from tests.simulator.profile import draw_profile
@@ -21,9 +22,10 @@ from tests.simulator.short.world import settings_of
 from tests.simulator.verdict import Outcome, Violation, traceback_violation
 
 STEPS_MAX: Final = 10**6
-LONGEST: Final = (100, 150, 150, 200, 200, 300, 400)
+LONGEST: Final = (60, 100, 100, 150, 150, 200, 300)
 DRIFTS_PPM: Final = (0, 0, 500, -500)
-TASK_WEIGHT: Final = 120
+OPERATION_PERCENT: Final = 15
+NONE_WEIGHT: Final = 40
 
 
 def run_full(
@@ -58,8 +60,9 @@ def run_full(
         for command in option.commands
         if command.family is None or profile.has(command.family)
     )
-    with seeded_library(seed):
+    with seeded_library(seed), silent_logs():
         try:
+            put_in_place(world, stream.pick("start", STARTS))
             _storm(world, (*OPS, *present), steps, outcome)
             calm_down(world)
             for option in options:
@@ -77,18 +80,23 @@ def run_full(
 
 
 def _storm(world: World, ops: tuple[Op[World], ...], steps: int, outcome: Outcome) -> None:
-    choose = world.draws.stream("nemesis").choose
+    stream = world.draws.stream("nemesis")
     for number in range(steps):
         outcome.step = number + 1
-        weights = [op.weight(world) for op in ops]
-        drawn = choose("step", TASK_WEIGHT + sum(weights)) - TASK_WEIGHT
-        if drawn < 0:
-            if not world.step():
-                world.pass_time(1_000)
+        # Most steps are the world's own: what else could happen is looked at now and then.
+        if stream.chance("operation", OPERATION_PERCENT) and _operate(world, ops):
             continue
-        for op, weight in zip(ops, weights, strict=True):
-            drawn -= weight
-            if drawn < 0:
-                world.trace.append(op.name)
-                op.act(world)
-                break
+        if not world.step():
+            world.pass_time(1_000)
+
+
+def _operate(world: World, ops: tuple[Op[World], ...]) -> bool:
+    weights = [op.weight(world) for op in ops]
+    drawn = world.draws.stream("nemesis").choose("which", NONE_WEIGHT + sum(weights)) - NONE_WEIGHT
+    for op, weight in zip(ops, weights, strict=True):
+        if 0 <= drawn < weight:
+            world.trace.append(op.name)
+            op.act(world)
+            return True
+        drawn -= weight
+    return False

@@ -108,9 +108,12 @@ class VirtualLoop:
         while self._ready:
             handle = self._ready.popleft()
             if not handle.cancelled():
-                with running(self):
+                asyncio._set_running_loop(as_loop(self))
+                try:
                     # What asyncio's own `_run` would catch and print is a fault of ours (I18).
                     handle._context.run(handle._callback, *handle._args)  # type: ignore[attr-defined]
+                finally:
+                    asyncio._set_running_loop(None)
                 return
 
     def kill(self) -> None:

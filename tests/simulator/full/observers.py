@@ -169,9 +169,12 @@ class Observers:
                 waited_ms = self._world.runner_machine.boot_ms - self._failed_at_ms
                 invariants.I20_backoff(waited_ms, LEAST_PAUSE_MS)
 
+    def process_ended(self) -> None:
+        """Forget what only the runner that is gone had to keep."""
+        self._failed_at_ms = None
+
     def note_end(self, code: str | None) -> None:
         """Note how a runner ended."""
-        self._failed_at_ms = None
         if (fact := _ENDS_SEEN.get(code)) is not None:
             self._world.seen.add(fact)
 
@@ -249,6 +252,8 @@ class Observers:
         """Judge what a commit has added."""
         world = self._world
         while (event := world.store.event(world.run_id, self.committed + 1)) is not None:
+            if event.delivery_count > 1:
+                world.seen.add("duplicate delivery absorbed")
             known = world.oracle.accepted.get(event.source_seq)
             if known is None or event.source_seq > world.oracle.frozen_through:
                 raise Violation("I15", f"event {event.source_seq} was committed and never sent")

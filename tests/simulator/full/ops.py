@@ -6,6 +6,7 @@ It decides weights and the draws of each step. It refuses to know what is right.
 from typing import Final
 
 from controller_mock.core.actions import Reply
+from protocol.limits import TICKET_TTL_MS
 from tests.simulator.full.world import World
 from tests.simulator.option import Op
 
@@ -26,7 +27,7 @@ def start_runner(world: World) -> None:
     def answered(reply: Reply | BaseException) -> None:
         world.kept.pop("ticket asked", None)
         if isinstance(reply, Reply) and reply.code is None and world.runner is None:
-            world.kept["ticket"] = token
+            world.kept.update({"ticket": token, "ticket at": world.now_ms})
             world.start_runner(token)
 
     world.tap.know(token)
@@ -38,6 +39,21 @@ def may_start_runner(world: World) -> bool:
     if controller is None or world.runner is not None or world.is_over:
         return False
     return not controller.is_fenced and world.kept.get("ticket asked") is not controller
+
+
+def is_stuck(world: World) -> bool:
+    """Tell whether a runner holds a ticket that is too old to be of any use."""
+    has_connected = world.kept.get("ticket") in world.tap.bought
+    age_ms = world.now_ms - world.kept.get("ticket at", 0)
+    is_told = world.kept.get("stopped") is world.runner
+    return world.runner is not None and not has_connected and age_ms > TICKET_TTL_MS and not is_told
+
+
+def restart(world: World) -> None:
+    """Do as a supervisor does: stop the runner, so that it is started with a fresh ticket."""
+    assert world.runner is not None
+    world.kept["stopped"] = world.runner
+    world.runner.stop(15)
 
 
 def give_command(world: World) -> None:
@@ -68,8 +84,9 @@ def ping(world: World) -> None:
 
 
 OPS: Final[tuple[Op[World], ...]] = (
-    Op("controller", lambda w: 40 if w.controller is None else 0, start_controller),
-    Op("runner", lambda w: 60 if may_start_runner(w) else 0, start_runner),
-    Op("command", lambda w: 8 if may_command(w) else 0, give_command),
+    Op("controller", lambda w: 150 if w.controller is None else 0, start_controller),
+    Op("runner", lambda w: 250 if may_start_runner(w) else 0, start_runner),
+    Op("restart", lambda w: 100 if is_stuck(w) else 0, restart),
+    Op("command", lambda w: 30 if may_command(w) else 0, give_command),
     Op("ping", lambda w: 1 if w.controller is not None else 0, ping),
 )

@@ -8,6 +8,7 @@ simulated: where the product blocks or awaits, a callback is scheduled instead.
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from anyio.abc import TaskGroup
@@ -15,7 +16,11 @@ from anyio.abc import TaskGroup
 from protocol.base.atomic_file import WriteFailed as ReplaceFailed
 from protocol.errors import ErrorCode
 from protocol.ids import Generation
-from protocol.limits import CONNECTION_ATTEMPT_TIMEOUT_MS, HANDSHAKE_STEP_TIMEOUT_MS
+from protocol.limits import (
+    CONNECTION_ATTEMPT_TIMEOUT_MS,
+    HANDSHAKE_STEP_TIMEOUT_MS,
+    SHELL_SLEEP_MS_MAX,
+)
 from protocol.secrets import Secret
 from runnerd.core.actions import Dial, Exit
 from runnerd.core.inputs import (
@@ -29,9 +34,9 @@ from runnerd.core.inputs import (
 )
 from runnerd.core.recovery import start
 from runnerd.core.state import Boot, Durable
-from runnerd.core.step import step
+from runnerd.core.step import next_deadline, step
 from runnerd.destination import Destination
-from runnerd.driving import Alarm, RunnerDriver, end_write
+from runnerd.driving import Alarm, RunnerDriver, end_write, tell_room
 from runnerd.inbox import Inbox
 from runnerd.io.caller import Caller
 from runnerd.io.endpoint import Endpoint
@@ -40,7 +45,7 @@ from runnerd.io.resolver import Address
 from runnerd.io.state_file import StateFile
 from runnerd.io.wire import Wire
 from runnerd.io.writer import StateWriter
-from runnerd.shell import Fault, Shell, WriteEnded
+from runnerd.shell import Fault, RoomFound, Shell, WriteEnded
 from tests.simulator.disk_process import DiskProcess
 from tests.simulator.full.executor import SimulatedExecutor
 from tests.simulator.full.loop import VirtualLoop
@@ -54,6 +59,7 @@ DESTINATION: Final = Destination(
     is_secure=False, host="127.0.0.1", port=7000, path="/api/runner/v1/connect"
 )
 ADDRESSES: Final = (Address(2, "127.0.0.1", 7000),)
+LONG_SLEEP_MS: Final = 60_000
 _MS: Final = 1000
 
 
@@ -96,6 +102,7 @@ class RunnerNode:
         self.driver = RunnerDriver(start(self.world.settings, durable, boot), step)
         self._alarm = Alarm(self.driver)
         self._feed(Started(self._settle_orphan(image)))
+        tell_room(self.driver, self.world, self.store, machine.now())
         self.loop.call_soon(self._drive)
 
     def stop(self, signal: int) -> None:
@@ -131,7 +138,7 @@ class RunnerNode:
             self._write_inline()
             action = driver.next_action()
             if action is None:
-                self._sleep(alarm.sleep_ms(self.world.runner_machine.now()), self._woken)
+                self._sleep(self._sleep_ms(alarm), self._woken)
                 return
             self.world.ordered(action)
             if isinstance(action, Exit):
@@ -142,6 +149,8 @@ class RunnerNode:
             return
 
     def _woken(self) -> None:
+        if self._contact is not None or self.shell is not None:
+            return
         assert self._alarm is not None
         self._alarm.tell(self.world.runner_machine.now())
         self._drive()
@@ -152,6 +161,7 @@ class RunnerNode:
         while (write := driver.next_write()) is not None:
             failure = self.world.replace_state(self, write.state.durable)
             end_write(driver, self.world, failure, self.world.runner_machine.now())
+            tell_room(driver, self.world, self.store, self.world.runner_machine.now())
 
     def contact_failed(self, failed: ConnectFailed) -> None:
         """Go on without a connection."""
@@ -194,7 +204,27 @@ class RunnerNode:
         if order is not None:
             self.world.runner_ended(order)
             return
-        self._sleep(self.shell.sleep_ms(), self.turn_is_due)
+        self._sleep(self._sleep_ms(self.shell.alarm), self.turn_is_due)
+
+    def _sleep_ms(self, alarm: Alarm) -> int:
+        """Return how long nothing can be due.
+
+        The product never sleeps long, because timers do not count suspension. Here whoever
+        suspends the machine wakes the process, and all other short sleeps would do nothing.
+        """
+        assert self.driver is not None
+        now = self.world.runner_machine.now()
+        short_ms, deadline = alarm.sleep_ms(now), next_deadline(self.driver.staged)
+        if short_ms < SHELL_SLEEP_MS_MAX:
+            return short_ms
+        return LONG_SLEEP_MS if deadline is None else max(short_ms, deadline - now.mono_ms)
+
+    def woken_by_the_machine(self) -> None:
+        """Look at the clocks soon, as a sleep that is never long makes sure."""
+        then = self._woken if self.shell is None else self.turn_is_due
+        self._sleep(
+            self.world.draws.stream("clock").choose("wakes after", SHELL_SLEEP_MS_MAX), then
+        )
 
     def _sleep(self, milliseconds: int, then: Callable[[], None]) -> None:
         if self._wake is not None:
@@ -315,14 +345,14 @@ class Contact(asyncio.Protocol):
             self._step.cancel()
 
 
-class _Inbox(Inbox[Input | WriteEnded | Fault]):
+class _Inbox(Inbox[Input | WriteEnded | RoomFound | Fault]):
     """The shell's inbox; whoever posts wakes the node instead of an awaiting task."""
 
     def __init__(self, node: RunnerNode) -> None:
         self._items = deque()
         self._node = node
 
-    def post(self, item: Input | WriteEnded | Fault) -> None:
+    def post(self, item: Input | WriteEnded | RoomFound | Fault) -> None:
         self._items.append(item)
         self._node.turn_is_due()
 
@@ -343,12 +373,20 @@ class _Writer(StateWriter):
     def __init__(self, node: RunnerNode, inbox: _Inbox) -> None:
         self._node = node
         self._inbox = inbox
+        self._is_looking = False
 
     def begin(self, durable: Durable) -> None:
         self._node.world.begin_write(self._node, durable, self._done)
 
     def _done(self, failure: ReplaceFailed | None) -> None:
         self._inbox.post(WriteEnded(failure))
+        if self._node.store.is_tight and not self._is_looking:
+            self._is_looking = True
+            self._node.world.look_for_room(self._node, self._found)
+
+    def _found(self) -> None:
+        self._is_looking = False
+        self._inbox.post(RoomFound())
 
     def close(self) -> None:
         return
@@ -362,7 +400,12 @@ class NodeShell(Shell):
         world = node.world
         self._node = node
         self._driver = node.driver
-        self._world = cast(Any, world.ports)
+        self._world = cast(
+            Any,
+            SimpleNamespace(
+                clock=world.runner_machine, store=node.store, log=world, room=node.store
+            ),
+        )
         self._inbox = inbox = _Inbox(node)
         tasks = cast(TaskGroup, _Tasks(self._start_dial))
         self._endpoint = Endpoint(node.caller, world.runner_machine, inbox.post, tasks)
@@ -390,9 +433,10 @@ class NodeShell(Shell):
         self._begin_write()
         return self._perform_ready()
 
-    def sleep_ms(self) -> int:
-        """Return how long nothing can be due."""
-        return self._alarm.sleep_ms(self._node.world.runner_machine.now())
+    @property
+    def alarm(self) -> Alarm:
+        """Return what tells the core of time."""
+        return self._alarm
 
     def end(self) -> None:
         """Drop the connection and the harness."""

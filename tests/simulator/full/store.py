@@ -39,6 +39,16 @@ class SimulatedStore(MemoryStore):
         if trouble is Trouble.FAILS_AFTER:
             raise StoreFailed("the answer was lost")
 
+    def take(self, run_id: str) -> object:
+        """Return a copy of everything that is stored of a run."""
+        return self._runs[RunId(run_id)].copy()
+
+    def put(self, run_id: str, taken: object) -> None:
+        """Let a run be as it was when it was taken."""
+        tables = self._runs[RunId(run_id)]
+        assert isinstance(taken, type(tables))
+        self._runs[RunId(run_id)] = taken.copy()
+
     # --- what an observer reads, without asking the product ---------------------------------
 
     def event(self, run_id: str, seq: int) -> StoredEvent | None:

@@ -78,6 +78,8 @@ class Tap:
         self.sessions: dict[int, Session] = {}
         self.proven: set[str] = set()
         """Credentials for which a right proof was written."""
+        self.bought: set[bytes] = set()
+        """Tickets that have bought a lease."""
         self.nonces: dict[tuple[bytes, int], bytes] = {}
 
     def know(self, token: bytes) -> None:
@@ -126,6 +128,7 @@ class Tap:
             session.connection_id = message.connection_id
             token = msgspec.json.decode(message.payload, type=_Token).connection_lease_token
             if token is not None:
+                self.bought.add(self.tokens[session.credential])
                 self.know(token.encode())
         session.told.append(message)
         self._listener.controller_said(session, message)

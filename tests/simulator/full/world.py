@@ -6,12 +6,12 @@ history) and to judge it (the observers and the oracle).
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any, Final, Literal
 
 from controller_mock.core.state import RunConfig
 from protocol.base.atomic_file import WriteFailed as ReplaceFailed
 from protocol.errors import ExitStatus, PrpError, exit_status
+from protocol.limits import ROOM_RETRY_MS
 from runnerd.core.actions import Action, Exit, StartHarness
 from runnerd.core.inputs import Input
 from runnerd.core.state import Durable, Settings
@@ -79,7 +79,6 @@ class World:
         self.programs.spawned = self._program_spawned
         self.programs.released = self._program_released
         self.network = Network(lambda: self.now_ms, self._delay_ms, self._tapped)
-        self.ports = SimpleNamespace(clock=self.runner_machine, store=None, log=self, room=None)
         self.scheduler = Scheduler(draws.stream("schedule"), "round robin", 0)
         self.jobs: list[Job] = []
         self.runner: RunnerNode | None = None
@@ -353,6 +352,17 @@ class World:
 
         self.begin_job("state writer", node.loop, job)
 
+    def look_for_room(self, node: RunnerNode, found: Callable[[], None]) -> None:
+        """Let the state writer look for room on a full disk, again and again until there is."""
+
+        def job() -> None:
+            if _has_room(node):
+                node.loop.call_soon_threadsafe(found)
+            else:
+                self.look_for_room(node, found)
+
+        self.begin_job("room", node.loop, job, delay_ms=ROOM_RETRY_MS)
+
     # --- the runner's log: what its core is fed and orders --------------------------------------
 
     def heard(self, stimulus: Input) -> None:
@@ -409,3 +419,8 @@ class World:
 
     def _program_released(self, generation: int) -> None:
         invariants.I7_release(generation, self.surviving())
+
+
+def _has_room(node: RunnerNode) -> bool:
+    node.store.find_room()
+    return not node.store.is_tight

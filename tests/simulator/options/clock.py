@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from tests.simulator.full.world import World as FullWorld
 from tests.simulator.option import Op, Option
 from tests.simulator.short.world import World
 
@@ -32,6 +33,48 @@ def step_wall(world: World) -> None:
     world.machine.step_wall(world.draws.stream("clock").pick("wall step", STEPS_MS))
 
 
+def stop_process(world: FullWorld) -> None:
+    """Let a process stand still while its kernel goes on (SIGSTOP)."""
+    stream = world.draws.stream("clock")
+    name = stream.pick("who", ("runner", "controller"))
+    for_ms = stream.pick("for", (300, 3_000, 12_000, 29_000, 40_000, 90_000))
+    world.trace.append(("stopped", name, for_ms))
+    world.paused_until[name] = world.now_ms + for_ms
+    world.seen.add(f"{name} paused")
+
+
+def suspend(world: FullWorld) -> None:
+    """Put the runner's machine to sleep."""
+    for_ms = world.draws.stream("clock").pick("for", (1_000, 20_000, 31_000, HOUR_MS))
+    world.trace.append(("suspended", for_ms))
+    world.suspend_runner(for_ms)
+    world.seen.add("machine suspended")
+
+
+def step_walls(world: FullWorld) -> None:
+    """Set a wall clock."""
+    stream = world.draws.stream("clock")
+    machine = stream.pick("whose", (world.runner_machine, world.controller_machine))
+    machine.step_wall(stream.pick("wall step", STEPS_MS))
+
+
+FULL: Final = Option[FullWorld](
+    "clock",
+    families=("pause", "suspension", "wall"),
+    ops=(
+        Op("stop", lambda w: w.scaled("pause", 1), stop_process, "pause"),
+        Op("suspend", lambda w: w.scaled("suspension", 1), suspend, "suspension"),
+        Op("wall step", lambda w: w.scaled("wall", 1), step_walls, "wall"),
+    ),
+    sometimes=(
+        "runner paused",
+        "controller paused",
+        "machine suspended",
+        "lease renewed",
+        "lease expired",
+        "told too late",
+    ),
+)
 SHORT: Final = Option[World](
     "clock",
     families=("pause", "lease_end", "wall"),

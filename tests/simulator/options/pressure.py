@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from tests.simulator.full.world import World as FullWorld
 from tests.simulator.option import Option
 from tests.simulator.short.world import World, settings_of
 
@@ -26,6 +27,17 @@ def begin(world: World) -> None:
     world.profile.facts.update({"outbox": outbox, "reserve": reserve, "line": world.line_length})
 
 
+def begin_full(world: FullWorld) -> None:
+    """Draw how much the outbox may hold, and how long the lines are."""
+    if world.profile.has("pressure"):
+        stream = world.draws.stream("profile")
+        outbox, reserve = stream.pick("outbox", _ROOM)
+        world.use_settings(settings_of(outbox, reserve))
+        world.line_length = stream.pick("line", _LENGTHS)
+        world.profile.facts.update({"outbox": outbox, "line": world.line_length})
+
+
+FULL: Final = Option[FullWorld]("pressure", families=("pressure",), begin=begin_full)
 SHORT: Final = Option[World](
     "pressure",
     families=("pressure",),

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from tests.simulator.full.world import World as FullWorld
 from tests.simulator.option import Op, Option
 from tests.simulator.short.world import World
 
@@ -32,6 +33,15 @@ def _runs(world: World) -> bool:
     return world.is_running and program is not None and program.is_alive and program.released
 
 
+def begin(world: FullWorld) -> None:
+    """Let programs fail, or print much."""
+    world.programs.may_fail = world.profile.has("bad_exit")
+    world.programs.may_print_much = world.profile.has("chatty")
+
+
+FULL: Final = Option[FullWorld](
+    "programs", families=("bad_exit", "chatty", "survivor"), begin=begin
+)
 SHORT: Final = Option[World](
     "programs",
     families=("no_program", "bad_exit", "survivor"),

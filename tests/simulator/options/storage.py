@@ -4,6 +4,8 @@ import errno
 from typing import Final
 
 from tests.simulator.disk_process import Die, Fault, Refuse, Shorten, TurnReadOnly
+from tests.simulator.draws import Stream
+from tests.simulator.full.world import World as FullWorld
 from tests.simulator.option import Op, Option
 from tests.simulator.short.world import World
 
@@ -26,7 +28,11 @@ def lose_power(world: World) -> None:
 
 def arm(world: World) -> None:
     """Let one of the next disk calls fail, fall short or be the last."""
-    stream = world.draws.stream("disk")
+    world.judge.armed = draw_fault(world.draws.stream("disk"))
+
+
+def draw_fault(stream: Stream) -> tuple[int, Fault]:
+    """Return what happens, and at the how-manieth call from now."""
     ahead = stream.between("calls ahead", 1, CALLS_AHEAD_MAX)
     fault: Fault
     match stream.choose("fault", 4):
@@ -38,7 +44,7 @@ def arm(world: World) -> None:
             fault = Die(is_after=False)
         case _:
             fault = Die(is_after=True)
-    world.judge.armed = (ahead, fault)
+    return ahead, fault
 
 
 def turn_read_only(world: World) -> None:
@@ -52,6 +58,58 @@ def turn_writable(world: World) -> None:
     world.trace.append("disk writable")
 
 
+def crash_runner(world: FullWorld) -> None:
+    """Kill the runner between two of its steps; the kernel tells its peers."""
+    world.trace.append("runner killed")
+    busy = any(job.actor == "state writer" for job in world.jobs)
+    world.seen.add("crash with a write in flight" if busy else "crash")
+    world.runner_died()
+
+
+def lose_runner_power(world: FullWorld) -> None:
+    """End everything on the runner's machine; nobody is told."""
+    world.lose_power()
+    world.seen.add("power loss")
+
+
+def arm_full(world: FullWorld) -> None:
+    """Let one of the runner's next disk calls fail, fall short or be the last."""
+    world.judge.armed = draw_fault(world.draws.stream("disk"))
+
+
+def begin_slow(world: FullWorld) -> None:
+    """Let the runner's disk, and the store, take their time."""
+    if world.profile.has("slow_disk"):
+        stream = world.draws.stream("profile")
+        world.disk_latency_ms = stream.pick(
+            "disk latency", ((0, 50), (0, 0, 0, 1_000), (0, 0, 0, 0, 0, 0, 7_000))
+        )
+
+
+FULL: Final = Option[FullWorld](
+    "storage",
+    families=("crash", "power", "disk", "slow_disk"),
+    begin=begin_slow,
+    ops=(
+        Op("kill runner", lambda w: w.scaled("crash", 1) if w.runner else 0, crash_runner, "crash"),
+        Op(
+            "power loss",
+            lambda w: w.scaled("power", 1) if w.runner else 0,
+            lose_runner_power,
+            "power",
+        ),
+        Op("disk fault", lambda w: 0 if w.judge.armed else w.scaled("disk", 2), arm_full, "disk"),
+    ),
+    sometimes=(
+        "crash",
+        "crash with a write in flight",
+        "power loss",
+        "write undecided",
+        "write succeeded after a failure",
+        "indeterminate reported",
+        "interrupted turn",
+    ),
+)
 SHORT: Final = Option[World](
     "storage",
     families=("crash", "power", "disk", "read_only"),

@@ -24,25 +24,24 @@ def _settled(world: World, command_type: str) -> bool:
     return any(result.command_type == command_type for result in world.peer.settled.values())
 
 
-def _stored(world: FullWorld, command_type: str) -> bool:
-    rows = world.store.rows(world.run_id).values()
-    return any(row.type == command_type and row.status is not None for row in rows)
+def _asked(world: FullWorld, command_type: str) -> bool:
+    return any(row.type == command_type for row in world.store.rows(world.run_id).values())
 
 
 FULL: Final = Option[FullWorld](
     "turns",
     families=("cancel", "interrupt"),
     commands=(
-        Command("session.snapshot", lambda _: 1),
-        Command("run.prepare", lambda w: 1 if _stored(w, "run.prepare") else 12, lambda _: PREPARE),
+        Command("session.snapshot", lambda _: 2),
+        Command("run.prepare", lambda w: 1 if _asked(w, "run.prepare") else 30, lambda _: PREPARE),
         Command(
             "session.open",
-            lambda w: 12 if _stored(w, "run.prepare") and not _stored(w, "session.open") else 1,
+            lambda w: 30 if _asked(w, "run.prepare") and not _asked(w, "session.open") else 1,
         ),
-        Command("turn.start", lambda w: 12 if _stored(w, "session.open") else 1),
+        Command("turn.start", lambda w: 20 if _asked(w, "session.open") else 1),
         Command("session.close", lambda _: 1),
         Command("turn.interrupt", lambda _: 3, family="interrupt"),
-        Command("run.cancel", lambda _: 2, family="cancel"),
+        Command("run.cancel", lambda _: 1, family="cancel"),
     ),
 )
 SHORT: Final = Option[World](

@@ -49,11 +49,7 @@ def put_in_place(world: World, name: str) -> None:
     disk.directory(ROOT).stable.update(entries)
     number = disk.add(File(0o600, disk.uid, bytearray(start.data), start.data))
     directory.entries[NAME] = directory.stable[NAME] = number
-    known, made = world.oracle, start.oracle
-    known.accepted, known.types = dict(made.accepted), dict(made.types)
-    known.results, known.marks = dict(made.results), dict(made.marks)
-    known.image, known.ack_allowed = made.image, made.ack_allowed
-    known.command_allowed = made.command_allowed
+    world.oracle.continue_from(start.oracle)
     peer = start.peer
     world.peer.commands, world.peer.settled = list(peer.commands), dict(peer.settled)
     world.peer.delivered = set(peer.delivered)

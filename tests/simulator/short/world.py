@@ -16,7 +16,7 @@ from runnerd.core.inputs import Input, OrphanSettled, Started, TimePassed
 from runnerd.core.recovery import start
 from runnerd.core.state import Boot, Runner, Settings
 from runnerd.core.step import next_deadline, step
-from runnerd.driving import RunnerDriver, end_write
+from runnerd.driving import RunnerDriver, end_write, tell_room
 from runnerd.io.state_file import StateFile
 from tests.simulator.disk import Mode
 from tests.simulator.disk_process import Died, DiskProcess
@@ -216,6 +216,7 @@ class World:
         self.driver = RunnerDriver(start(self.settings, durable, boot), step)
         self.trace.append(("start", image.next_source_seq if image else None))
         self.driver.feed(Started(self._settle_orphan(image)), self.machine.now())
+        tell_room(self.driver, LOG, self._store, self.machine.now())
         self.settle()
 
     def crash(self) -> None:
@@ -317,4 +318,5 @@ class World:
             return
         self.trace.append(("wrote", write.revision))
         end_write(driver, LOG, failure, self.machine.now())
+        tell_room(driver, LOG, self._store, self.machine.now())
         self.settle()
