@@ -18,9 +18,7 @@ message may be said.
 from collections.abc import Callable, Mapping
 from typing import Final
 
-import msgspec
-
-from protocol.canonical_json import JsonValue, parse_strict
+from protocol.canonical_json import JsonValue, parse_strict, parse_tolerant
 from protocol.errors import ErrorCode, PrpError
 from protocol.limits import REQUEST_EXPIRY_MS_CEILING
 from runnerd.core.harness_messages import (
@@ -40,24 +38,6 @@ MESSAGE_SCHEMA: Final = "paperclip.fake_harness.message.v1"
 TOOL_REQUEST: Final = "semantic_tool"
 
 Payload = dict[str, JsonValue]
-
-
-class _Call(msgspec.Struct, frozen=True, rename="camel"):
-    """What can be read of a call whose input cannot."""
-
-    request_kind: str
-    call_id: str
-    operation_id: str = ""
-
-
-class _CallEnvelope(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    schema: str
-    message_seq: int
-    type: str
-    payload: _Call
-
-
-_CALL: Final = msgspec.json.Decoder(_CallEnvelope)
 
 
 def read_message(line: bytes, message_seq: int) -> HarnessMessage:
@@ -92,18 +72,29 @@ def read_message(line: bytes, message_seq: int) -> HarnessMessage:
 def _unreadable_call(line: bytes, message_seq: int, error: PrpError) -> Called:
     """Return a call that can be answered with a refusal, or raise what is wrong with the line."""
     try:
-        read = _CALL.decode(line)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        raise _invalid(error.message) from None
-    says = (read.schema, read.message_seq, read.type, read.payload.request_kind)
-    if says != (MESSAGE_SCHEMA, message_seq, "request", TOOL_REQUEST):
+        message = parse_tolerant(line)
+    except PrpError:
+        message = None
+    payload = message.get("payload") if isinstance(message, dict) else None
+    if not isinstance(message, dict) or not isinstance(payload, dict):
+        raise _invalid(error.message)
+    says = [message.get(name) for name in ("schema", "messageSeq", "type")]
+    call_id, operation_id = payload.get("callId"), payload.get("operationId")
+    if says != [MESSAGE_SCHEMA, message_seq, "request"] or type(says[1]) is not int:
+        raise _invalid(error.message)
+    if payload.get("requestKind") != TOOL_REQUEST or not _is_text(call_id):
         raise _invalid(error.message)
     is_large = error.code is ErrorCode.MESSAGE_TOO_LARGE
     return Called(
-        call_id=read.payload.call_id,
-        operation_id=read.payload.operation_id,
+        call_id=str(call_id),
+        operation_id=str(operation_id) if _is_text(operation_id) else "",
         fault=ErrorCode.TOOL_INPUT_TOO_LARGE if is_large else ErrorCode.TOOL_INPUT_INVALID,
     )
+
+
+def _is_text(value: JsonValue) -> bool:
+    """Tell whether a value is a text that can be written: no lone surrogate is in it."""
+    return isinstance(value, str) and value.encode("utf-8", "replace").decode() == value
 
 
 # --- one reader a type ------------------------------------------------------------------------
