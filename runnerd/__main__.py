@@ -25,9 +25,10 @@ def main() -> int:
     stops = listen_to_signals()
     try:
         run = import_daemon()
-    except ImportError as error:
+    except (ImportError, OSError) as error:
         # The table of codes may be what is missing.
-        reason = f"{error.name} cannot be imported; install what the package depends on"
+        missing = getattr(error, "name", None) or f"a module ({type(error).__name__})"
+        reason = f"{missing} cannot be imported; install what the package depends on"
         os.write(2, f"runnerd: internal_fault: {reason}\n".encode())
         return _INTERNAL
     return run(sys.argv[1:], captured, stops)

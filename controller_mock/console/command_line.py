@@ -10,6 +10,7 @@ import contextlib
 import logging
 import os
 import sys
+import traceback
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -32,7 +33,7 @@ from controller_mock.io.runner_process import THIS_RUNNER
 from controller_mock.io.system import SystemClock
 from controller_mock.storage.sqlite import SqliteStore, open_store
 from protocol.errors import ErrorCode, ExitStatus, PrpError, exit_status
-from protocol.redaction import bounded_diagnostic
+from protocol.redaction import bounded_diagnostic, redact_text
 
 OptionsT = TypeVar("OptionsT")
 
@@ -51,6 +52,7 @@ _REMEDIES: Final = {
     ErrorCode.RUN_EXISTS: "choose another --run-id",
     ErrorCode.LISTEN_FAILED: "choose another --host or --port, or check the certificate",
     ErrorCode.RUNNER_START_FAILED: "check --runner",
+    ErrorCode.INTERNAL_FAULT: "report it, with what --verbose adds; what is stored is whole",
 }
 _OF_THE_DATA: Final = frozenset(
     code for code in _REMEDIES if code.startswith(("state_", "storage_"))
@@ -66,18 +68,24 @@ _STATUSES: Final = {
 
 def perform(argv: Sequence[str]) -> int:
     """Run a command line and return the exit status; see `--help` for what they mean."""
+    verbose = False
     try:
         options = parse(argv, os.environ)
-        _configure_log(verbose=options.verbose)
+        verbose = options.verbose
+        _configure_log(verbose=verbose)
         return int(_perform(options))
     except PrpError as error:
         return _explain(error)
-    except BaseExceptionGroup as group:
-        return _explain(_first_fault(group))
+    except Exception as error:  # noqa: BLE001 - the process boundary: a fault becomes a code
+        if verbose:
+            print(redact_text("".join(traceback.format_exception(error))), file=sys.stderr)
+        return _explain(_first_fault(error))
 
 
 def _perform(options: argparse.Namespace) -> ExitStatus:
-    options.data = options.data.absolute()
+    if options.data is None:
+        raise PrpError(ErrorCode.USAGE_INVALID, "there is no home directory; give --data")
+    options.data = _absolute(options.data)
     match options.verb:
         case "run":
             return _run(options)
@@ -91,7 +99,7 @@ def _run(options: argparse.Namespace) -> ExitStatus:
     command = options.command[1:] if options.command[:1] == ["--"] else options.command
     if not command:
         raise PrpError(ErrorCode.USAGE_INVALID, "name the program to run: ... -- CMD ARGS")
-    cwd = Path.cwd() if options.cwd is None else options.cwd.absolute()
+    cwd = _absolute(options.cwd or Path())
     if not cwd.is_dir():
         raise PrpError(ErrorCode.USAGE_INVALID, f"--cwd {cwd} is not a directory")
     for name in options.env:
@@ -163,6 +171,13 @@ def _show(options: argparse.Namespace) -> ExitStatus:
     return ExitStatus.OK
 
 
+def _absolute(path: Path) -> Path:
+    try:
+        return path.absolute()
+    except FileNotFoundError:
+        raise PrpError(ErrorCode.USAGE_INVALID, "the folder you are in is gone") from None
+
+
 def _open(data: Path) -> SqliteStore:
     with _naming(data):
         make_private(data)
@@ -187,13 +202,27 @@ def _explain(error: PrpError) -> int:
     return int(_STATUSES.get(error.code, exit_status(error.code)))
 
 
-def _first_fault(group: BaseExceptionGroup[BaseException]) -> PrpError:
-    for error in group.exceptions:
-        if isinstance(error, PrpError):
-            return error
-        if isinstance(error, BaseExceptionGroup):
-            return _first_fault(error)
-    raise group
+def _first_fault(error: BaseException) -> PrpError:
+    """Return the first fault that has a code; without one it is ours, told by kind and place."""
+    causes = list(_causes(error))
+    for cause in causes:
+        if isinstance(cause, PrpError):
+            return cause
+    # What an error says may quote anything, except for the kernel's own words.
+    frames = traceback.extract_tb(causes[0].__traceback__)
+    place = f"{os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else "unknown"
+    kind = type(causes[0]).__name__
+    if isinstance(causes[0], OSError) and causes[0].errno is not None:
+        kind += f" ({os.strerror(causes[0].errno)})"
+    return PrpError(ErrorCode.INTERNAL_FAULT, f"{kind} at {place}")
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for member in error.exceptions:
+            yield from _causes(member)
+    else:
+        yield error
 
 
 async def _with_log(

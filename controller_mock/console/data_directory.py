@@ -14,12 +14,16 @@ from protocol.ids import RunId
 RUNNERS_NAME: Final = "runners"
 
 
-def default_directory(environment: Mapping[str, str]) -> Path:
-    """Return $XDG_STATE_HOME/runnerd, or ~/.local/state/runnerd."""
+def default_directory(environment: Mapping[str, str]) -> Path | None:
+    """Return $XDG_STATE_HOME/runnerd, or ~/.local/state/runnerd; None without a home."""
     configured = environment.get("XDG_STATE_HOME", "")
     # A relative path there must be ignored. Source: XDG Base Directory specification.
-    base = Path(configured) if os.path.isabs(configured) else Path.home() / ".local" / "state"
-    return base / "runnerd"
+    if os.path.isabs(configured):
+        return Path(configured) / "runnerd"
+    try:
+        return Path.home() / ".local" / "state" / "runnerd"
+    except RuntimeError:
+        return None
 
 
 def runner_directory(data: Path, run_id: RunId) -> Path:

@@ -1,3 +1,4 @@
+import pwd
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,18 @@ def test_default_directory_follows_the_xdg_rules(
     environment: dict[str, str], expected: Path
 ) -> None:
     assert default_directory(environment) == expected
+
+
+def test_default_directory_is_none_for_a_user_without_a_home(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def unknown(uid: int) -> None:
+        raise KeyError(uid)
+
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+
+    assert default_directory({}) is None
 
 
 @pytest.mark.parametrize(

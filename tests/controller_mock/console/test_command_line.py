@@ -11,6 +11,18 @@ from tests.controller_mock.console.support import console
 
 pytestmark = pytest.mark.process
 
+PLANTED = """
+import sys
+from controller_mock.console import inspect
+from controller_mock.console.command_line import perform
+
+def report_all(data):
+    raise ValueError("bootstrap_secret")
+
+inspect.report_all = report_all
+sys.exit(perform(sys.argv[1:]))
+"""
+
 
 async def test_interrupt_during_the_start_is_no_traceback(tmp_path: Path) -> None:
     (tmp_path / "msgspec.py").write_text("raise KeyboardInterrupt")
@@ -51,3 +63,32 @@ async def test_folder_that_others_use_is_named_and_keeps_its_mode(tmp_path: Path
         assert b"use a --data that is empty" in run.err
         assert place.stat().st_mode & 0o777 == 0o755
         assert os.listdir(place) == ["cat.jpeg"]
+
+
+async def test_fault_of_ours_is_a_code_with_its_place_and_not_its_words() -> None:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", PLANTED, "inspect"),
+        stderr=asyncio.subprocess.PIPE,
+    )
+    _, err = await process.communicate()
+
+    assert process.returncode == 70
+    assert err.decode() == (
+        "controller-mock: internal_fault: ValueError at <string>:7;"
+        " report it, with what --verbose adds; what is stored is whole\n"
+    )
+
+
+async def test_folder_that_is_gone_is_a_code(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    command = (sys.executable, "-P", "-m", "controller_mock", "inspect", "--data", "data")
+    process = await asyncio.create_subprocess_exec(
+        *("sh", "-c", 'rmdir "$PWD"; exec "$@"', "sh", *command),
+        cwd=gone,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    _, err = await process.communicate()
+
+    assert process.returncode == 64
+    assert err == b"controller-mock: usage_invalid: the folder you are in is gone\n"
