@@ -28,6 +28,7 @@ from runnerd.runs.decisions import DecidedOutcome, DecisionPayload
 from runnerd.runs.effects import may_be_replayed
 from runnerd.runs.fingerprints import CallIdentity
 from runnerd.runs.receipts import SETTLED, CallProof, EffectStatus, Provenance, ReceiptState
+from runnerd.runs.run_log import LogFormat
 from runnerd.runs.tool_classes import RecoveryDisposition, ToolCapability, recovery_disposition
 from runnerd.runs.tool_lifecycle import LifecycleState
 
@@ -37,6 +38,11 @@ class ResumeRules(enum.StrEnum):
 
     STRICT = "strict"
     ORIGINAL = "original"
+
+
+def rules_of(log_format: LogFormat | None) -> ResumeRules:
+    """Return the rules for a log: a plain one is the original's, any other is ours."""
+    return ResumeRules.ORIGINAL if log_format is LogFormat.PLAIN else ResumeRules.STRICT
 
 
 class Verdict(enum.StrEnum):

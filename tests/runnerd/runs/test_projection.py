@@ -4,8 +4,10 @@ import pytest
 
 from protocol.canonical_json import JsonValue
 from protocol.errors import PrpError
+from runnerd.runs.event_types import KNOWN_EVENTS
 from runnerd.runs.projection import ProjectionStatus, RunProjection, project_run
 from runnerd.runs.records import OperationEvent, RecordKind, struct_members
+from runnerd.runs.trace_rules import EVENT_RULES
 from tests.runnerd.runs.run_script import Script, in_step
 
 METRICS: dict[str, JsonValue] = {
@@ -89,6 +91,25 @@ def test_pending_approvals_and_controls_are_listed_until_they_are_settled() -> N
 
     assert view(script).pending_approvals == ("a2",)
     assert view(script).pending_controls == 1
+
+
+def test_every_event_whose_shape_is_known_is_known() -> None:
+    assert set(EVENT_RULES) <= KNOWN_EVENTS
+
+
+@pytest.mark.parametrize("kind", sorted(KNOWN_EVENTS - set(EVENT_RULES)))
+def test_known_event_without_a_shape_of_its_own_passes(kind: str) -> None:
+    script = Script()
+    script.event(kind)
+
+    assert code_of(script) is None
+
+
+def test_event_of_an_unknown_type_is_not_acted_on() -> None:
+    script = Script()
+    script.event("mystery_event")
+
+    assert code_of(script) == "run_state_corrupt"
 
 
 def test_shuffled_records_have_no_state() -> None:

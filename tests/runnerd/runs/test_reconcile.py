@@ -120,6 +120,16 @@ def test_decision_that_did_not_know_the_last_fact_counts_for_nothing() -> None:
     assert refusal_of(resumed(script)) == "effect_receipt_conflict"
 
 
+def test_decision_in_a_log_that_overrules_what_is_known_is_refused() -> None:
+    """A record that no planner of ours would have written."""
+    script = left("started", "committed")
+    payload = decided(script, COMMITTED).payload
+    assert isinstance(payload, dict)
+    script.add(RecordKind.CONTROL, {**payload, "outcome": "not_done"})
+
+    assert refusal_of(resumed(script)) == "effect_receipt_conflict"
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -8,10 +8,11 @@ import pytest
 
 from protocol.canonical_json import JsonValue
 from protocol.errors import ErrorCode
-from runnerd.runs.effect_facts import Reason, ResumeRules, Verdict
+from runnerd.runs.effect_facts import Reason, ResumeRules, Verdict, rules_of
 from runnerd.runs.fingerprints import input_fingerprint
 from runnerd.runs.records import OperationEvent, RecordKind
 from runnerd.runs.resume import has_unsafe_call
+from runnerd.runs.run_log import LogFormat
 from tests.runnerd.runs.run_script import (
     PROMPT,
     Script,
@@ -195,6 +196,12 @@ def test_step_without_output_is_reconsidered() -> None:
 
 
 # Weak point 8: each breach must be seen
+
+
+def test_only_a_plain_log_is_judged_by_the_rules_of_the_original() -> None:
+    rules = [rules_of(log_format) for log_format in (LogFormat.PLAIN, LogFormat.CHAINED, None)]
+
+    assert rules == [ORIGINAL, STRICT, STRICT]
 
 
 def test_receipt_never_goes_back_even_if_unbound() -> None:
