@@ -17,7 +17,7 @@ class ExitStatus(enum.IntEnum):
     RUN_CANCELLED = 2
     """`controller-mock run`: the run ended as cancelled."""
     RUN_UNKNOWN = 3
-    """`controller-mock run`: the outcome is unknown, e.g. interrupted work was not restarted."""
+    """The outcome of a run, or of an effect in it, is unknown and waits for a decision."""
     USAGE = 64
     DATA = 65
     """A durable file is damaged, foreign or of another version; nothing was changed."""
@@ -69,6 +69,7 @@ class ErrorCode(enum.StrEnum):
     FRAME_NOT_AUTHENTIC = "frame_not_authentic"
     FRAMES_EXHAUSTED = "frames_exhausted"
     CONNECTION_SUPERSEDED = "connection_superseded"
+    OWNER_EPOCH_SUPERSEDED = "owner_epoch_superseded"
 
     # Events and cursors
     ACK_REGRESSED = "ack_regressed"
@@ -302,6 +303,29 @@ EXIT_STATUSES: Final[dict[ErrorCode, ExitStatus]] = {
     ErrorCode.STORAGE_UNAVAILABLE: ExitStatus.IO,
 }
 
+COMMAND_STATUSES: Final[dict[ErrorCode, ExitStatus]] = {
+    ErrorCode.UNKNOWN_EFFECT: ExitStatus.RUN_UNKNOWN,
+    ErrorCode.COMMITTED_EFFECT_PENDING: ExitStatus.RUN_UNKNOWN,
+    ErrorCode.UNCLASSIFIED_ERROR: ExitStatus.RUN_UNKNOWN,
+    ErrorCode.INVALID_RUN_ID: ExitStatus.USAGE,
+    ErrorCode.RESUME_CONFIG_MISMATCH: ExitStatus.USAGE,
+    ErrorCode.RESUME_INPUT_MISMATCH: ExitStatus.USAGE,
+    ErrorCode.TOOL_CAPABILITY_CONFLICT: ExitStatus.USAGE,
+    ErrorCode.UNKNOWN_RUN: ExitStatus.DATA,
+    ErrorCode.RUN_ALREADY_FINISHED: ExitStatus.DATA,
+    ErrorCode.OPERATION_NOT_RESUMABLE: ExitStatus.DATA,
+    ErrorCode.RUN_STATE_CORRUPT: ExitStatus.DATA,
+    ErrorCode.RUN_STATE_CONFLICT: ExitStatus.DATA,
+    ErrorCode.OPERATION_STATE_CORRUPT: ExitStatus.DATA,
+    ErrorCode.EFFECT_RECEIPT_CONFLICT: ExitStatus.DATA,
+    ErrorCode.TOOL_LIFECYCLE_INVALID: ExitStatus.DATA,
+    ErrorCode.INVALID_RUN_SNAPSHOT: ExitStatus.DATA,
+    ErrorCode.RUN_STATE_LOCKED: ExitStatus.CANNOT_CREATE,
+    ErrorCode.RUN_STATE_FAILED: ExitStatus.IO,
+    ErrorCode.DURABILITY_BARRIER_FAILED: ExitStatus.IO,
+}
+"""Codes that end no daemon, but a command that a person gives about the logs of runs."""
+
 
 class PrpError(Exception):
     """A fault that crosses a module boundary: a code from the list and words for a person.
@@ -321,4 +345,4 @@ def exit_status(code: ErrorCode) -> ExitStatus:
 
     A code that should not end a process is a fault of ours and gives ``INTERNAL``.
     """
-    return EXIT_STATUSES.get(code, ExitStatus.INTERNAL)
+    return EXIT_STATUSES.get(code) or COMMAND_STATUSES.get(code, ExitStatus.INTERNAL)

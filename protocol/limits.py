@@ -53,6 +53,8 @@ HANDSHAKE_FRAME_BYTES_MAX: Final = 64 * KIB
 """A frame of a stranger; upstream's hello and challenge are about 1 KiB."""
 NONCE_LENGTH_MAX: Final = 256
 """A peer's nonce is repeated in the challenge; upstream sends 64 and 36 characters."""
+OWNER_ID_LENGTH_MAX: Final = 64
+"""Of a controller's start; ours draw 32 hex digits."""
 HANDSHAKE_STEP_TIMEOUT_MS: Final = 2_000
 TCP_CONNECT_TIMEOUT_MS: Final = 3_000
 CONNECTION_ATTEMPT_TIMEOUT_MS: Final = 30_000
@@ -162,6 +164,10 @@ RUN_READ_BYTES: Final = MIB
 """One read of a run log; a reader holds this much and one line."""
 RUNS_LISTED_MAX: Final = 100_000
 """Names of a run folder that one listing looks at."""
+RUN_BUNDLE_BYTES_MAX: Final = 1024 * MIB
+"""A bundle that is read for its proof; a run's log and what follows from it, twice over."""
+EVIDENCE_BYTES_MAX: Final = 64 * MIB
+"""A file that is given as evidence for a decision about an effect."""
 DECISION_TEXT_MAX: Final = 4 * KIB
 """Characters of the name and of the statement in a decision about an effect."""
 
@@ -173,6 +179,16 @@ CHECKPOINT_PATHS_MAX: Final = 64
 CHECKPOINT_ID_LENGTH_MAX: Final = 160
 SYMLINKS_FOLLOWED_MAX: Final = 40
 """Links that one path may lead over. Source: path_resolution(7)."""
+
+# Sessions (durable-runs 7)
+SESSION_ID_LENGTH_MAX: Final = 160
+"""So that the names of its files, locks and unfinished siblings are ones a file can have."""
+SESSION_BYTES_MAX: Final = 256 * MIB
+"""A session is held in memory while it is open."""
+SESSION_OPEN_TIMEOUT_MS: Final = 2_000
+"""Longest wait for another process that opens the same session."""
+SESSIONS_LISTED_MAX: Final = 100_000
+"""Names of one folder that a listing looks at."""
 
 TURN_TIMEOUT_MS_CEILING: Final = 366 * 24 * 3600 * 1000
 """Longest explicit turn timeout; 0 means none."""

@@ -53,6 +53,7 @@ REACTIONS: Final[dict[ErrorCode, Reaction]] = {
             ErrorCode.FRAME_NOT_AUTHENTIC,
             ErrorCode.FRAMES_EXHAUSTED,
             ErrorCode.CONNECTION_SUPERSEDED,
+            ErrorCode.OWNER_EPOCH_SUPERSEDED,
             ErrorCode.ACK_REGRESSED,
             ErrorCode.ACK_BEYOND_PRODUCED,
             ErrorCode.EVENT_GAP,

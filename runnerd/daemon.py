@@ -42,6 +42,7 @@ _STANDARD_OUTPUT: Final = 1
 _STATE_ID_BYTES: Final = 16
 _SEED_BYTES: Final = 4
 _INSPECT: Final = "inspect"
+_RUNS: Final = "runs"
 _INFORMATION: Final = ("-h", "--version", "--build-metadata")
 _CREDENTIALS_VARIABLE: Final = "CREDENTIALS_DIRECTORY"
 
@@ -62,7 +63,8 @@ def run(arguments: Sequence[str], captured: CapturedTicket, stops: StopSignals) 
 
     Source: runner-behaviour 1, protocol/errors.py for the statuses.
     """
-    if (text := _information(arguments)) is not None:
+    is_of_runs = arguments[:1] and arguments[0] == _RUNS
+    if not is_of_runs and (text := _information(arguments)) is not None:
         with contextlib.suppress(OSError):
             os.write(_STANDARD_OUTPUT, text.encode())
         return ExitStatus.OK
@@ -72,6 +74,10 @@ def run(arguments: Sequence[str], captured: CapturedTicket, stops: StopSignals) 
             from runnerd.inspecting import run_inspect
 
             return run_inspect(arguments[1:])
+        if is_of_runs:
+            from runnerd.console.runs_command import run_runs
+
+            return run_runs(arguments[1:])
         config = read_config(arguments, os.environ.get(LOG_LEVEL_VARIABLE))
         code = _run(config, captured, stops, known)
     except PrpError as error:

@@ -17,6 +17,7 @@ usage: runnerd --connect-url URL --state-dir DIR --run-id ID --session-id ID --t
                --item-id ID --runner-id ID --environment-lease-id ID --runner-version TEXT
                --runner-digest TEXT [OPTIONS]
        runnerd inspect --state-dir DIR [--json]
+       runnerd runs COMMAND [...]             logs of runs; see `runnerd runs --help`
 
 The daemon of one agent run: it connects to a controller, starts the agent when told to, and
 keeps every event and command result on disk until the controller has acknowledged it.
@@ -138,6 +139,48 @@ ENDS: Final[dict[ErrorCode, tuple[str, str]]] = {
 }
 """What each code with which this program ends means, and what a person can do about it."""
 
+_LOOK_AT_RUN: Final = "see `runnerd runs resume --dry-run` and `runnerd runs show`"
+_LOOK_AT_LOG: Final = "nothing was changed: look at the log, or at a bundle of it"
+_RECONCILE: Final = "find out what happened outside, then `runnerd runs reconcile`"
+
+COMMAND_ENDS: Final[dict[ErrorCode, tuple[str, str]]] = {
+    ErrorCode.UNKNOWN_EFFECT: ("nobody knows what became of an effect", _RECONCILE),
+    ErrorCode.COMMITTED_EFFECT_PENDING: ("an effect is done and its step is not", _RECONCILE),
+    ErrorCode.UNCLASSIFIED_ERROR: ("the run met a fault without a name", _LOOK_AT_RUN),
+    ErrorCode.INVALID_RUN_ID: ("no run has such a name", "see `runnerd runs list`"),
+    ErrorCode.UNKNOWN_RUN: ("there is no such run", "see `runnerd runs list`"),
+    ErrorCode.RESUME_CONFIG_MISMATCH: (
+        "the run was begun with another configuration",
+        "use that one, or begin a new run",
+    ),
+    ErrorCode.RESUME_INPUT_MISMATCH: (
+        "the run was begun with another prompt",
+        "use that one, or begin a new run",
+    ),
+    ErrorCode.TOOL_CAPABILITY_CONFLICT: ("a tool is not what it was", _LOOK_AT_RUN),
+    ErrorCode.RUN_ALREADY_FINISHED: ("the run is over", "begin a new run"),
+    ErrorCode.OPERATION_NOT_RESUMABLE: ("the run is over", "begin a new run"),
+    ErrorCode.RUN_STATE_CORRUPT: ("the log is damaged", _LOOK_AT_LOG),
+    ErrorCode.RUN_STATE_CONFLICT: ("two facts stand for one", _LOOK_AT_LOG),
+    ErrorCode.OPERATION_STATE_CORRUPT: ("the run's transitions do not follow", _LOOK_AT_LOG),
+    ErrorCode.EFFECT_RECEIPT_CONFLICT: ("the decision cannot be made", _LOOK_AT_RUN),
+    ErrorCode.TOOL_LIFECYCLE_INVALID: ("the phases of a call do not follow", _LOOK_AT_LOG),
+    ErrorCode.INVALID_RUN_SNAPSHOT: ("the run's end contradicts itself", _LOOK_AT_LOG),
+    ErrorCode.RUN_STATE_LOCKED: ("another process writes this run", "end it first"),
+    ErrorCode.RUN_STATE_FAILED: ("the disk refused", "check the disk and the path"),
+    ErrorCode.DURABILITY_BARRIER_FAILED: (
+        "the disk may not have kept what was written",
+        "check the disk, then look with `runnerd runs verify`",
+    ),
+}
+"""The same for the codes with which only a command about runs ends."""
+
+
+def words_of(code: ErrorCode) -> tuple[str, str]:
+    """Return what a code means and what a person can do about it."""
+    unnamed = (code.value.replace("_", " "), "report it")
+    return ENDS.get(code) or COMMAND_ENDS.get(code, unnamed)
+
 
 class _Prp(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     name: str = PROTOCOL_NAME
@@ -177,7 +220,7 @@ def last_line(code: ErrorCode, message: str = "", detail: str = "") -> str:
         message: what happened; the code's own words if empty.
         detail: stands in brackets behind the words.
     """
-    words, remedy = ENDS.get(code, (code.value.replace("_", " "), "report it"))
+    words, remedy = words_of(code)
     words = (message or words) + (f" ({detail})" if detail else "")
     line = f"runnerd: {code.value}: {words}; {remedy}"
     return "".join(character if character.isprintable() else "?" for character in line)

@@ -48,7 +48,7 @@ class ProjectionStatus(enum.StrEnum):
     INTERRUPTED = "interrupted"
 
 
-class RunProjection(msgspec.Struct, frozen=True, kw_only=True):
+class RunProjection(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What a log says about its run."""
 
     run_id: str

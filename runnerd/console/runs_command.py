@@ -1,0 +1,391 @@
+"""The command `runnerd runs`: a person looks at the logs of runs, decides, and takes one along.
+
+It decides which question is put to which module and with which status the command ends. It
+refuses to judge logs itself, and writes into a folder only the record of a decision.
+"""
+
+import os
+import pwd
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
+
+import msgspec
+
+from protocol.base.posix_fs import PosixFilesystem, PosixLocks, SystemClock, SystemEntropy
+from protocol.base.private_directory import close_quietly, reason_of
+from protocol.canonical_json import JsonValue, parse_tolerant
+from protocol.errors import ErrorCode, ExitStatus, PrpError, exit_status
+from protocol.limits import EVIDENCE_BYTES_MAX
+from protocol.timestamps import rfc3339_ms
+from runnerd.console import bundle, run_views
+from runnerd.console.words import BUNDLE, USAGE, Request, read_request
+from runnerd.ending import tell_end
+from runnerd.flags import usage
+from runnerd.help import words_of
+from runnerd.runs.decisions import DecidedOutcome, Decider, DeciderKind
+from runnerd.runs.effect_facts import ResumeRules
+from runnerd.runs.fingerprints import config_fingerprint
+from runnerd.runs.projection import project_run
+from runnerd.runs.reconcile import evidence_of, reconcile_effect
+from runnerd.runs.records import (
+    Durability,
+    RecordKind,
+    RunRecord,
+    check_run_id,
+    record_members,
+)
+from runnerd.runs.resume import decide_resume
+from runnerd.runs.run_facts import collect_facts
+from runnerd.runs.run_file import RunFolder, run_file_name
+from runnerd.runs.run_log import LogFormat
+from runnerd.runs.run_store import RunLog, RunStore
+
+LOCK_WAIT_MS: Final = 1_000
+"""A person waits a moment for a writer of the run, and is told who has it."""
+_STANDARD_OUTPUT: Final = 1
+_OUTCOMES: Final[Mapping[str, DecidedOutcome]] = MappingProxyType(
+    {"committed": DecidedOutcome.COMMITTED, "not-done": DecidedOutcome.NOT_DONE}
+)
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What a command found: for machines, for people, and how it ends."""
+
+    value: object
+    lines: Iterable[str]
+    refusal: ErrorCode | None = None
+    """The code whose status the command ends with although it could answer."""
+
+
+class Verified(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What was proven of one log."""
+
+    run_id: str
+    records: int = 0
+    proof: str
+    """`chained`; `plain` for a log without links; `torn` if an unfinished line follows; `empty`."""
+    chain: str = ""
+    code: ErrorCode | None = None
+    words: str = ""
+
+
+def run_runs(arguments: Sequence[str]) -> int:
+    """Carry out a command and return its exit status; nothing is raised for what is found.
+
+    Args:
+        arguments: behind the word `runs`.
+    """
+    if "--help" in arguments or arguments[:1] == ["-h"]:
+        _print(USAGE)
+        return ExitStatus.OK
+    try:
+        request = read_request(arguments)
+        answer = _COMMANDS[request.command](request)
+    except PrpError as error:
+        if "--json" in arguments:
+            _print(_json({"refused": _refused(error)}))
+        return tell_end(error.code, error.message, last_failure=None, diagnostics_directory=None)
+    text = (
+        _json(answer.value)
+        if request.as_json
+        else "".join(_clean(line) + "\n" for line in answer.lines)
+    )
+    _print(text)
+    return ExitStatus.OK if answer.refusal is None else exit_status(answer.refusal)
+
+
+# --- what only reads --------------------------------------------------------------------------
+
+
+def _list(request: Request) -> Answer:
+    store = _store(request)
+    rows = [_row(store, run_id) for run_id in store.list_runs()]
+    return Answer(value={"runs": rows}, lines=run_views.lines_of_list(rows))
+
+
+def _row(store: RunStore, run_id: str) -> run_views.RunRow:
+    try:
+        log = store.read(run_id, mends=False)
+        return run_views.row_of(project_run(log.records, _rules(log)))
+    except PrpError as error:
+        return run_views.RunRow(run_id=run_id, code=error.code, words=error.message)
+
+
+def _show(request: Request) -> Answer:
+    log = _existing(request)
+    rules = _rules(log)
+    projection = project_run(log.records, rules)
+    facts = collect_facts(log.records)
+    decision = decide_resume(facts, config_fingerprint=_recorded(log), rules=rules)
+    view = run_views.RunView(
+        projection=projection,
+        steps=decision.steps,
+        effects=decision.effects,
+        begun_with=_begun_with(log),
+    )
+    return Answer(value=view, lines=run_views.lines_of_run(view))
+
+
+def _timeline(request: Request) -> Answer:
+    rows = list(run_views.timeline(_existing(request).records))
+    return Answer(value={"records": rows}, lines=run_views.lines_of_timeline(rows))
+
+
+def _resume(request: Request) -> Answer:
+    log = _existing(request)
+    config = request.values.get("--config")
+    decision = decide_resume(
+        collect_facts(log.records),
+        config_fingerprint=_recorded(log) if config is None else _fingerprint_of(config),
+        prompt=request.values.get("--prompt"),
+        rules=_rules(log),
+    )
+    view = run_views.resume_view(request.names[0], decision)
+    code = None if decision.refusal is None else decision.refusal.code
+    return Answer(value=view, lines=run_views.lines_of_resume(view), refusal=code)
+
+
+def _verify(request: Request) -> Answer:
+    path = request.values.get(BUNDLE)
+    if path is not None:
+        manifest, contents = bundle.verify_bundle(path)
+        proven = [_proven(manifest.run_id, RunLog(contents.records, contents.end))]
+    else:
+        store = _store(request)
+        for run_id in request.names:
+            check_run_id(run_id)
+        names = request.names or store.list_runs()
+        if request.names:
+            _check_exists(store, request.names[0])
+        proven = [_verified(store, run_id) for run_id in names]
+    first = next((one.code for one in proven if one.code is not None), None)
+    return Answer(value={"runs": proven}, lines=map(_line_of, proven), refusal=first)
+
+
+def _check_exists(store: RunStore, run_id: str) -> None:
+    if run_id not in store.list_runs():
+        raise PrpError(ErrorCode.UNKNOWN_RUN, "there is no log of it in this folder")
+
+
+def _verified(store: RunStore, run_id: str) -> Verified:
+    try:
+        return _proven(run_id, store.read(run_id, mends=False))
+    except PrpError as error:
+        return Verified(run_id=run_id, proof="broken", code=error.code, words=error.message)
+
+
+def _proven(run_id: str, log: RunLog) -> Verified:
+    is_chained = log.end.log_format is LogFormat.CHAINED
+    proof = "torn" if log.end.is_torn else "chained" if is_chained else "plain"
+    if not log.records:
+        proof = "empty"
+    return Verified(
+        run_id=run_id,
+        records=log.end.record_count,
+        proof=proof,
+        chain=log.end.chain.hex(),
+        words=_PROOFS[proof],
+    )
+
+
+_PROOFS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "chained": "every record is proven by the one behind it",
+        "empty": "it holds nothing",
+        "plain": "read whole; its records have no links that would prove them",
+        "torn": "every whole record is proven; an unfinished line behind them will be cut",
+    }
+)
+
+
+def _line_of(one: Verified) -> str:
+    code = "" if one.code is None else f"{one.code.value}: "
+    return f"{one.run_id}: {one.proof}, {one.records} records; {code}{one.words}"
+
+
+def _export(request: Request) -> Answer:
+    run_id = request.names[0]
+    check_run_id(run_id)
+    manifest = bundle.write_bundle(
+        run_id, _bytes(request.folder, run_id), request.values["--output"]
+    )
+    files = [f"{name}  {one.bytes} bytes  {one.sha256}" for name, one in manifest.files.items()]
+    return Answer(value=manifest, lines=[f"{run_id}: {manifest.records} records", *files])
+
+
+# --- the one that writes ----------------------------------------------------------------------
+
+
+def _reconcile(request: Request) -> Answer:
+    values = request.values
+    outcome = _OUTCOMES.get(values["--outcome"])
+    if outcome is None:
+        raise usage(f"--outcome is one of {', '.join(_OUTCOMES)}")
+    evidence = evidence_of(_content(values["--evidence"]), values.get("--statement"))
+    decided_by = _decider(values)
+    store = _store(request)
+    _existing_in(store, request.names[0])
+    run = store.open_run(request.names[0])
+    try:
+        record = reconcile_effect(
+            collect_facts(run.records()),
+            request.names[1],
+            outcome,
+            decided_by=decided_by,
+            evidence=evidence,
+            decided_at=rfc3339_ms(SystemClock().now().unix_ms),
+        )
+        run.append(record, Durability.CRITICAL)
+    finally:
+        store.close()
+    return Answer(value=record_members(record), lines=_lines_of_decision(record))
+
+
+def _lines_of_decision(record: RunRecord) -> Iterator[str]:
+    payload = record.payload
+    assert isinstance(payload, dict), "a decision is an object"
+    yield f"recorded   {payload['effectId']} as {payload['outcome']}, record {record.sequence}"
+
+
+def _decider(values: Mapping[str, str]) -> Decider:
+    if "--by" in values and "--authority" in values:
+        raise usage("one of --by and --authority decides")
+    if "--authority" in values:
+        return _named(DeciderKind.AUTHORITY, values["--authority"])
+    return _named(DeciderKind.PERSON, values.get("--by") or _user_name())
+
+
+def _named(kind: DeciderKind, name: str) -> Decider:
+    try:
+        return msgspec.convert({"kind": kind, "name": name}, Decider)
+    except msgspec.ValidationError:
+        raise usage("who decides needs a name of reasonable length") from None
+
+
+def _user_name() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return f"user {os.getuid()}"
+
+
+# --- parts ------------------------------------------------------------------------------------
+
+
+def _store(request: Request) -> RunStore:
+    return RunStore(
+        PosixFilesystem(),
+        SystemEntropy(),
+        PosixLocks(),
+        request.folder,
+        lock_timeout_ms=LOCK_WAIT_MS,
+    )
+
+
+def _existing(request: Request) -> RunLog:
+    return _existing_in(_store(request), request.names[0])
+
+
+def _existing_in(store: RunStore, run_id: str) -> RunLog:
+    log = store.read(run_id, mends=False)
+    if not log.records:
+        raise PrpError(ErrorCode.UNKNOWN_RUN, "there is no record of it in this folder")
+    return log
+
+
+def _rules(log: RunLog) -> ResumeRules:
+    is_chained = log.end.log_format is LogFormat.CHAINED
+    return ResumeRules.STRICT if is_chained else ResumeRules.ORIGINAL
+
+
+def _begun_with(log: RunLog) -> dict[str, JsonValue]:
+    for record in log.records:
+        if record.kind is RecordKind.START and isinstance(record.payload, dict):
+            return {name: value for name, value in record.payload.items() if value is not None}
+    return {}
+
+
+def _recorded(log: RunLog) -> str:
+    """Return the fingerprint with which the run began: the same configuration goes on."""
+    found = _begun_with(log).get("configFingerprint")
+    return found if isinstance(found, str) else ""
+
+
+def _fingerprint_of(path: str) -> str:
+    try:
+        config = parse_tolerant(_content(path))
+    except PrpError:
+        raise usage("--config is not JSON") from None
+    if not isinstance(config, dict):
+        raise usage("--config is not an object")
+    return config_fingerprint(config)
+
+
+def _content(path: str) -> bytes:
+    try:
+        with open(path, "rb") as source:
+            content = source.read(EVIDENCE_BYTES_MAX + 1)
+    except (OSError, ValueError) as error:
+        reason = reason_of(error) if isinstance(error, OSError) else "no file has such a name"
+        raise usage(f"a file that was named cannot be read: {reason}") from error
+    if len(content) > EVIDENCE_BYTES_MAX:
+        raise usage(f"a file that was named is larger than {EVIDENCE_BYTES_MAX} bytes")
+    return content
+
+
+def _bytes(folder: str, run_id: str) -> bytes:
+    fs = PosixFilesystem()
+    try:
+        directory = fs.open_directory(folder)
+        try:
+            pieces = RunFolder(fs, SystemEntropy(), directory).pieces(run_file_name(run_id))
+            return b"".join(pieces)
+        finally:
+            close_quietly(fs, directory)
+    except FileNotFoundError:
+        raise PrpError(ErrorCode.UNKNOWN_RUN, "there is no record of it in this folder") from None
+    except OSError as error:
+        raise PrpError(ErrorCode.RUN_STATE_FAILED, reason_of(error)) from error
+
+
+def _refused(error: PrpError) -> dict[str, object]:
+    words, remedy = words_of(error.code)
+    return {
+        "code": error.code,
+        "exitStatus": exit_status(error.code),
+        "words": error.message or words,
+        "remedy": remedy,
+    }
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode() + "\n"
+
+
+def _clean(line: str) -> str:
+    # Texts of a log may hold anything that once stood in an output.
+    return "".join(character if character.isprintable() else "?" for character in line)
+
+
+def _print(text: str) -> None:
+    data = text.encode(errors="replace")
+    try:
+        while data:
+            data = data[os.write(_STANDARD_OUTPUT, data) :]
+    except OSError:
+        # Whoever wanted to read has gone.
+        return
+
+
+_COMMANDS: Final[Mapping[str, Callable[[Request], Answer]]] = MappingProxyType(
+    {
+        "list": _list,
+        "show": _show,
+        "timeline": _timeline,
+        "resume": _resume,
+        "reconcile": _reconcile,
+        "verify": _verify,
+        "export": _export,
+    }
+)
