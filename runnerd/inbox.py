@@ -1,13 +1,11 @@
 """What waits to be fed to the core: inputs and ends of writes, in the order of their arrival.
 
-It decides when the loop wakes. It refuses to look at what it holds.
+It decides when its reader is woken. It refuses to look at what it holds.
 """
 
-import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import Generic, TypeVar
-
-import anyio
 
 ItemT = TypeVar("ItemT")
 
@@ -15,23 +13,25 @@ ItemT = TypeVar("ItemT")
 class Inbox(Generic[ItemT]):
     """A queue with one reader, who takes everything at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, wake: Callable[[], None]) -> None:
+        """Begin empty.
+
+        Args:
+            wake: is called when the first item arrives after everything was taken.
+        """
         self._items: deque[ItemT] = deque()
-        self._arrived = anyio.Event()
+        self._wake = wake
 
     def post(self, item: ItemT) -> None:
         """Put an item behind the others; called in the event loop's thread."""
         self._items.append(item)
-        self._arrived.set()
+        if len(self._items) == 1:
+            self._wake()
 
-    async def wait(self, timeout_s: float) -> None:
-        """Return when there is an item or the time is over, after one turn of the loop at least."""
-        timer = asyncio.get_running_loop().call_later(timeout_s, self._arrived.set)
-        try:
-            await self._arrived.wait()
-        finally:
-            timer.cancel()
-        self._arrived = anyio.Event()
+    @property
+    def is_empty(self) -> bool:
+        """True if nothing waits."""
+        return not self._items
 
     def take(self) -> deque[ItemT]:
         """Return everything that waits."""

@@ -91,41 +91,93 @@ class Shell:
     ) -> None:
         self._driver = driver
         self._world = world
-        self._inbox: Inbox[Input | WriteEnded | RoomFound | Fault] = Inbox()
+        self._loop = asyncio.get_running_loop()
+        self._inbox: Inbox[Input | WriteEnded | RoomFound | Fault] = Inbox(self._wake)
         self._endpoint = Endpoint(world.caller, world.clock, self._inbox.post, tasks)
         self._executor = Executor(
             self._inbox.post, run_id=driver.staged.settings.identity.run_id, environ=environ
         )
         self._writer = StateWriter(
             world.store,
-            done=lambda failure: self._inbox.post(WriteEnded(failure)),
+            done=self._write_ended,
             failed=lambda cause: self._inbox.post(Fault(cause)),
             room=world.room,
             room_found=lambda _: self._inbox.post(RoomFound()),
         )
         self._alarm = Alarm(driver)
+        self._timer: asyncio.TimerHandle | None = None
+        self._end: asyncio.Future[Exit] | None = None
+        """Why it serves no more; None until it does."""
 
     async def run(self, call: Call) -> Exit:
-        """Loop until the core orders the end."""
-        loop = asyncio.get_running_loop()
-        loop.set_exception_handler(self._note_fault)
-        self._world.stops.attach(loop, self._inbox.post)
+        """Serve until the core orders the end."""
+        self._loop.set_exception_handler(self._note_fault)
+        self._world.stops.attach(self._loop, self._inbox.post)
         for fact in call.further:
             self._inbox.post(fact)
         await self._endpoint.adopt(call)
-        while True:
-            self._begin_write()
-            if (order := self._perform_ready()) is not None:
-                return order
-            await self._inbox.wait(self._alarm.sleep_ms(self._world.clock.now()) / _MS)
-            self._feed_waiting()
-            self._alarm.tell(self._world.clock.now())
+        self._end = self._loop.create_future()
+        self._turn()
+        try:
+            return await self._end
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
 
     async def close(self) -> None:
         """End connection and harness; the write in flight, if any, is left to itself."""
         self._endpoint.close()
         self._writer.close()
         await self._executor.close(HARNESS_GRACE_MS)
+
+    # --- the loop ---------------------------------------------------------------------------
+
+    def _wake(self) -> None:
+        # After the descriptors that are readable now, so that their inputs share one turn.
+        self._loop.call_soon(self._turn_if_due)
+
+    def _turn_if_due(self) -> None:
+        if not self._inbox.is_empty:
+            self._turn()
+
+    def _turn(self) -> None:
+        """Feed what waits, let out what may leave, and see to it that no deadline is slept over.
+
+        A callback and no task: after an idle wait each layer between an arrival and the
+        write that it causes takes several times as long.
+        """
+        end = self._end
+        if end is None or end.done():
+            return
+        try:
+            self._feed_waiting()
+            self._begin_write()
+            order = self._perform_ready()
+            self._arm()
+        except Exception as fault:  # noqa: BLE001 - the boundary of the loop; it ends `run`
+            end.set_exception(fault)
+        else:
+            if order is not None:
+                end.set_result(order)
+
+    def _write_ended(self, failure: ReplaceFailed | None) -> None:
+        # What waited for the disk does not wait for the loop to come round once more.
+        self._inbox.post(WriteEnded(failure))
+        self._turn()
+
+    def _arm(self) -> None:
+        due_s = self._loop.time() + self._alarm.sleep_ms(self._world.clock.now()) / _MS
+        if self._timer is not None:
+            # A deadline that moved away finds the timer too early, which costs a look.
+            if self._timer.when() <= due_s:
+                return
+            self._timer.cancel()
+        self._timer = self._loop.call_at(due_s, self._look_at_clock)
+
+    def _look_at_clock(self) -> None:
+        self._timer = None
+        self._alarm.tell(self._world.clock.now())
+        self._turn()
 
     # --- into the core ----------------------------------------------------------------------
 
@@ -178,6 +230,8 @@ class Shell:
                 | StopHarness()
                 | ForgetHarness()
             ):
+                # In the order of the core: what it sends first leaves first.
+                self._endpoint.flush()
                 self._executor.perform(action)
             case Exit():
                 raise AssertionError("the end is not performed, it is returned")
