@@ -8,8 +8,8 @@ import hashlib
 import os
 import sqlite3
 import threading
-from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, assert_never
 
@@ -259,11 +259,11 @@ def _flat(batches: Sequence[Batch]) -> Iterable[tuple[RunId, object]]:
 def _statements(batches: Sequence[Batch]) -> list[tuple[str, tuple[Value, ...], int]]:
     """Return one statement per kind of change, in an order in which each finds its row."""
     events: Rows = []
-    redelivered: Counter[tuple[str, int]] = Counter()
+    redelivered: defaultdict[tuple[str, int], int] = defaultdict(int)
     commands: Rows = []
-    delivered: Counter[tuple[str, int]] = Counter()
+    delivered: defaultdict[tuple[str, int], int] = defaultdict(int)
     results: Rows = []
-    repeated: Counter[tuple[str, int]] = Counter()
+    repeated: defaultdict[tuple[str, int], int] = defaultdict(int)
     credentials: dict[str, tuple[Value, ...]] = {}
     runs: dict[str, tuple[Value, ...]] = {}
     for run_id, changes in batches:
@@ -297,14 +297,17 @@ def _statements(batches: Sequence[Batch]) -> list[tuple[str, tuple[Value, ...], 
         (sql.PUT_CREDENTIALS, list(credentials.values())),
         (sql.PUT_RUNS, list(runs.values())),
     )
-    return [
-        (statement, (msgspec.json.encode(rows).decode(),), len(rows))
-        for statement, rows in kinds
-        if rows
-    ]
+    return [_of(statement, rows) for statement, rows in kinds if rows]
 
 
-def _counted(counter: Counter[tuple[str, int]]) -> Rows:
+def _of(statement: str, rows: Rows) -> tuple[str, tuple[Value, ...], int]:
+    if len(rows) == 1:
+        # One event at a time is the common case, and JSON costs it more than its own insertion.
+        return sql.of_one_row(statement), rows[0], 1
+    return statement, (msgspec.json.encode(rows).decode(),), len(rows)
+
+
+def _counted(counter: Mapping[tuple[str, int], int]) -> Rows:
     return [(run_id, seq, more) for (run_id, seq), more in counter.items()]
 
 

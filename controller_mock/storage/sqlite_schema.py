@@ -4,6 +4,8 @@ It decides what a row is and that one statement serves all rows of a kind in a c
 refuses to know files, threads and errors.
 """
 
+import functools
+import re
 from typing import Final
 
 APPLICATION_ID: Final = 0x50525043
@@ -178,18 +180,22 @@ WHERE run_id = excluded.run_id
 """
 
 PUT_RUNS: Final = f"""
-UPDATE runs SET acked_source_seq = given.acked, last_controller_seq = given.last,
-    revocation_epoch = given.epoch, connection_count = given.connections,
-    malformed_frames = given.malformed, replay_deliveries = given.replays,
-    integrity_fault = given.fault, run_terminal_state = given.terminal
-FROM (
-    SELECT {_columns(0)} AS run, {_columns(1)} AS acked, {_columns(2)} AS last,
-        {_columns(3)} AS epoch, {_columns(4)} AS connections, {_columns(5)} AS malformed,
-        {_columns(6)} AS replays, {_columns(7)} AS fault, {_columns(8)} AS terminal
-    FROM json_each(?)
-) AS given
-WHERE run_id = given.run
+UPDATE runs SET (
+    acked_source_seq, last_controller_seq, revocation_epoch, connection_count, malformed_frames,
+    replay_deliveries, integrity_fault, run_terminal_state
+) = ({_columns(*range(1, 9))})
+FROM json_each(?) WHERE run_id = {_columns(0)}
 """
+
+_COLUMN: Final = re.compile(r"json_extract\(value, '\$\[(\d+)\]'\)")
+
+
+@functools.cache
+def of_one_row(statement: str) -> str:
+    """Return the statement that takes its one row as parameters, not as JSON, to the same end."""
+    parameters = _COLUMN.sub(lambda place: f"?{int(place[1]) + 1}", statement)
+    return parameters.replace("FROM json_each(?)", "")
+
 
 # --- Reading ------------------------------------------------------------------------------------
 
