@@ -23,7 +23,7 @@ from controller_mock.io.peer import Peer, Reading, ResponseFrame
 from controller_mock.io.websocket import Connection, Hold
 from controller_mock.run_slot import RunSlot
 from protocol.base.ports import Entropy
-from protocol.envelope import AuthHello, Binding
+from protocol.envelope import AuthHello, Binding, OwnerEpoch
 from protocol.errors import ErrorCode, PrpError
 from protocol.handshake import SessionKeys
 from protocol.ids import CredentialId, LeaseId
@@ -43,12 +43,14 @@ class Reception:
         find_run: Callable[[CredentialId], RunSlot | None],
         post: Callable[[RunSlot, Input], None],
         entropy: Entropy,
+        owner: OwnerEpoch | None = None,
     ) -> None:
         self.closings: Counter[ErrorCode] = Counter()
         """Connections that this end closed since the controller started, by code."""
         self._find_run = find_run
         self._post = post
         self._entropy = entropy
+        self._owner = owner
         self._peers: dict[ConnectionHandle, Peer] = {}
         self._slots: dict[ConnectionHandle, RunSlot] = {}
         self.unproven = 0
@@ -155,7 +157,9 @@ class Reception:
                 self._slots[handle] = slot
                 slot.peers[handle] = peer
                 nonce = self._entropy.token_bytes(_NONCE_BYTES).hex()
-                hello = HelloReceived(connection=handle, hello=reading, server_nonce=nonce)
+                hello = HelloReceived(
+                    connection=handle, hello=reading, server_nonce=nonce, owner=self._owner
+                )
                 self._post(slot, hello)
             case ResponseFrame():
                 response = ResponseReceived(

@@ -35,7 +35,7 @@ from controller_mock.io.websocket import Connection
 from controller_mock.io.writer import Writer
 from controller_mock.reception import Reception
 from controller_mock.run_slot import Commit, RunSlot
-from controller_mock.storage.store import Store
+from controller_mock.storage.store import CountsOwners, Store
 from protocol.base.clock import MonoMs, Now
 from protocol.base.ports import Clock, Entropy
 from protocol.envelope import Ack
@@ -59,7 +59,12 @@ class Shell:
         self._loop = asyncio.get_running_loop()
         self._writer = new_writer(self._loop)
         self._commits = Commits(store, self._writer, self)
-        self.reception = Reception(self._find_run, self.post, entropy)
+        self.reception = Reception(
+            self._find_run,
+            self.post,
+            entropy,
+            owner=store.owner if isinstance(store, CountsOwners) else None,
+        )
         self._runs: dict[RunId, RunSlot] = {}
         self._credentials: dict[CredentialId, RunSlot] = {}
         self._requests = itertools.count(1)

@@ -36,6 +36,18 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
     connection_lease_id: LeaseId
 
 
+class OwnerEpoch(
+    msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True
+):
+    """Which start of a controller speaks (R7): a later start has a greater epoch.
+
+    Copies of one store can reach the same epoch, so each start also draws a random id.
+    """
+
+    owner_epoch: int
+    owner_id: str
+
+
 class Resume(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Durable cursors that a runner reports in its hello; informative for the controller."""
 
@@ -211,3 +223,4 @@ class AuthHello(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
     warm_transition_version: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     warm_transition_id: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     recovery_cursor_version: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    owner_epoch_version: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET

@@ -23,11 +23,20 @@ from protocol.envelope import (
     PROTOCOL_MIN,
     AuthHello,
     CredentialKind,
+    OwnerEpoch,
     ProtocolVersion,
     Resume,
 )
 from protocol.errors import ErrorCode, PrpError
-from protocol.ids import CredentialId, Identity, LeaseId
+from protocol.extensions import (
+    OFFERED,
+    check_owner,
+    check_recovery_cursor,
+    extended,
+    owner_of,
+    recovery_cursor,
+)
+from protocol.ids import CredentialId, Identity, LeaseId, SourceSeq
 from protocol.limits import NONCE_LENGTH_MAX
 from protocol.negotiation import negotiate
 from protocol.plain_messages import (
@@ -75,6 +84,8 @@ class ClientOffer(msgspec.Struct, frozen=True, kw_only=True):
     lease_id: LeaseId | None = None
     lease_expires_at_unix_ms: int | None = None
     lease_revocation_epoch: int | None = None
+    obeyed_owner: OwnerEpoch | None = None
+    """The latest start of a controller that this runner has obeyed (R7)."""
     renewal_outstanding: bool = False
     """A renewal was sent and not answered: the lease may live longer than this end knows."""
 
@@ -86,6 +97,7 @@ class ClientAnswer(msgspec.Struct, frozen=True, kw_only=True):
     keys: SessionKeys
     selected_version: ProtocolVersion
     credential_expires_at_unix_ms: int
+    owner: OwnerEpoch | None = None
 
 
 class CredentialFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,6 +125,8 @@ class Challenge(msgspec.Struct, frozen=True, kw_only=True):
     client_nonce: str
     server_nonce: str
     credential_id: CredentialId
+    recovery_cursor: SourceSeq | None = None
+    """What the runner says was acknowledged to it; authentic once its proof is good."""
 
 
 # --- Runner -------------------------------------------------------------------------------
@@ -132,6 +146,8 @@ def client_hello(offer: ClientOffer) -> bytes:
         runner_version=offer.runner_version,
         runner_digest=offer.runner_digest,
         resume=msgspec.Raw(msgspec.json.encode(offer.resume)),
+        recovery_cursor_version=OFFERED,
+        owner_epoch_version=OFFERED,
         **msgspec.structs.asdict(offer.identity),
     )
     return write_plain(HELLO, offer.protocol_max, payload)
@@ -145,7 +161,8 @@ def client_answer(
     Raises:
         PrpError: ``message_*`` if the frame is not a challenge; ``challenge_altered`` if it
             repeats the offer wrongly, names a version that was not offered or moves the
-            lease without a renewal outstanding; ``proof_invalid`` if its sender does not
+            lease without a renewal outstanding; ``owner_epoch_superseded`` if a later start
+            of the controller was obeyed before; ``proof_invalid`` if its sender does not
             hold the capability; ``challenge_stale`` if the credential has expired by
             ``now``. No answer is due in any of these cases, and the credential is unused.
 
@@ -156,9 +173,12 @@ def client_answer(
     if selected is None or challenge.selected_version != selected:
         raise PrpError(ErrorCode.CHALLENGE_ALTERED, "a version that was not offered")
     _check_echo(offer, challenge)
+    check_recovery_cursor(challenge, offer.resume.acked_source_seq)
+    owner = owner_of(challenge)
     text = challenge_text(challenge)
     if not _same_text(challenge.server_proof, server_proof(auth_key, text)):
         raise PrpError(ErrorCode.PROOF_INVALID, "the controller's proof")
+    check_owner(offer.obeyed_owner, owner)
     _check_lease(offer, challenge)
     if challenge.credential_expires_at_unix_ms <= now.unix_ms:
         raise PrpError(ErrorCode.CHALLENGE_STALE, "the credential has expired")
@@ -174,6 +194,7 @@ def client_answer(
         keys=session_keys(auth_key, text, challenge.server_proof, proof),
         selected_version=selected,
         credential_expires_at_unix_ms=challenge.credential_expires_at_unix_ms,
+        owner=owner,
     )
 
 
@@ -226,13 +247,18 @@ def read_hello(frame: bytes) -> AuthHello:
 
 
 def server_challenge(
-    hello: AuthHello, facts: CredentialFacts, auth_key: Secret, server_nonce: str
+    hello: AuthHello,
+    facts: CredentialFacts,
+    auth_key: Secret,
+    server_nonce: str,
+    owner: OwnerEpoch | None = None,
 ) -> Challenge:
     """Check a hello against its stored credential and challenge the sender to prove it.
 
     Args:
         facts: of the credential that ``hello`` names, neither used, revoked nor expired.
         server_nonce: fresh randomness, not empty.
+        owner: which start of the controller this is; said if the hello offers to hear it.
 
     Raises:
         PrpError: ``identity_mismatch``, ``artifact_mismatch`` or ``version_range_empty``;
@@ -250,6 +276,16 @@ def server_challenge(
         raise PrpError(ErrorCode.IDENTITY_MISMATCH, "a transition that nobody began")
     if (hello.runner_version, hello.runner_digest) != (facts.runner_version, facts.runner_digest):
         raise PrpError(ErrorCode.ARTIFACT_MISMATCH, HELLO)
+    return _challenge(hello, facts, auth_key, server_nonce, owner)
+
+
+def _challenge(
+    hello: AuthHello,
+    facts: CredentialFacts,
+    auth_key: Secret,
+    server_nonce: str,
+    owner: OwnerEpoch | None,
+) -> Challenge:
     selected = _select_version(hello, facts)
     challenge = ChallengePayload(
         credential_id=facts.credential_id,
@@ -264,8 +300,9 @@ def server_challenge(
         credential_expires_at_unix_ms=facts.expires_at_unix_ms,
         revocation_epoch=facts.revocation_epoch,
         server_proof="",
-        **identity,
+        **msgspec.structs.asdict(facts.identity),
     )
+    challenge = extended(challenge, hello, owner)
     text = challenge_text(challenge)
     proof = server_proof(auth_key, text)
     return Challenge(
@@ -278,6 +315,7 @@ def server_challenge(
         client_nonce=hello.client_nonce,
         server_nonce=server_nonce,
         credential_id=facts.credential_id,
+        recovery_cursor=recovery_cursor(hello),
     )
 
 

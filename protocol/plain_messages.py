@@ -21,7 +21,10 @@ PayloadT = TypeVar("PayloadT")
 
 
 class ChallengePayload(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Payload of `auth_challenge`. Source: prp-wire 3.2."""
+    """Payload of `auth_challenge`; an extension's members are there if the hello offered it.
+
+    Source: prp-wire 3.2 and 12, `extensions`.
+    """
 
     credential_id: str
     credential_kind: str
@@ -41,6 +44,11 @@ class ChallengePayload(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     credential_expires_at_unix_ms: int
     revocation_epoch: int
     server_proof: str
+    recovery_cursor_version: int | msgspec.UnsetType = msgspec.UNSET
+    recovery_acked_source_seq: int | msgspec.UnsetType = msgspec.UNSET
+    owner_epoch_version: int | msgspec.UnsetType = msgspec.UNSET
+    owner_epoch: int | msgspec.UnsetType = msgspec.UNSET
+    owner_id: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class ResponsePayload(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

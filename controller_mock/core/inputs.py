@@ -8,7 +8,7 @@ from typing import NewType
 
 import msgspec
 
-from protocol.envelope import AuthHello, RunnerMessage
+from protocol.envelope import AuthHello, OwnerEpoch, RunnerMessage
 from protocol.errors import ErrorCode
 from protocol.ids import CredentialId, LeaseId, SourceSeq
 from protocol.secrets import Secret
@@ -51,6 +51,8 @@ class HelloReceived(msgspec.Struct, frozen=True, kw_only=True):
     connection: ConnectionHandle
     hello: AuthHello
     server_nonce: str
+    owner: OwnerEpoch | None = None
+    """This start of the controller, if its store counts them (R7)."""
 
 
 class ResponseReceived(msgspec.Struct, frozen=True, kw_only=True):

@@ -115,6 +115,8 @@ class StoredRun(msgspec.Struct, frozen=True, kw_only=True):
     settled: tuple[SettledCommand, ...] = ()
     first_digest_seq: SourceSeq = SourceSeq(1)
     digests: bytes = b""
+    is_sparse: bool = False
+    """It comes from a checkpoint that may lack acknowledged events (prp-wire 12)."""
 
 
 class DurableRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,6 +140,8 @@ class DurableRun(msgspec.Struct, frozen=True, kw_only=True):
     replay_deliveries: int = 0
     integrity_fault: str | None = None
     run_terminal_state: str | None = None
+    is_sparse: bool = False
+    """Events that were acknowledged may be missing: a proven runner's cursor is believed."""
 
 
 class Handshake(msgspec.Struct, frozen=True, kw_only=True):
@@ -223,6 +227,7 @@ def restore(config: RunConfig, stored: StoredRun) -> Run:
         replay_deliveries=row.replay_deliveries,
         integrity_fault=row.integrity_fault,
         run_terminal_state=row.run_terminal_state,
+        is_sparse=stored.is_sparse,
     )
     return Run(config, Revision(0), durable, LiveRun())
 

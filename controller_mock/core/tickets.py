@@ -18,6 +18,7 @@ from controller_mock.core.admission import (
     find_handshake,
     refuse,
 )
+from controller_mock.core.digest_window import window_of
 from controller_mock.core.inputs import HelloReceived, ResponseReceived, TicketIssued
 from controller_mock.core.sessions import Proven, open_session
 from controller_mock.core.state import (
@@ -35,7 +36,7 @@ from protocol.credentials import auth_key, credential_id
 from protocol.envelope import ProtocolVersion
 from protocol.errors import ErrorCode, PrpError
 from protocol.handshake import CredentialFacts, server_challenge, server_verify
-from protocol.ids import CredentialId, LeaseId
+from protocol.ids import CredentialId, LeaseId, SourceSeq
 from protocol.limits import CHALLENGE_TTL_MS, CREDENTIALS_MAX, TICKET_TTL_MS_CEILING
 
 
@@ -91,7 +92,11 @@ def on_hello(run: Run, stimulus: HelloReceived, now: Now) -> Step:
     hello = msgspec.structs.replace(hello, protocol_max=protocol_max)
     try:
         challenge = server_challenge(
-            hello, _facts(run, credential), credential.auth_key, stimulus.server_nonce
+            hello,
+            _facts(run, credential),
+            credential.auth_key,
+            stimulus.server_nonce,
+            stimulus.owner,
         )
     except PrpError as error:
         return refuse(run, connection, error.code)
@@ -117,7 +122,7 @@ def on_response(run: Run, stimulus: ResponseReceived, now: Now) -> Step:
         time or if the credential has changed since, ``credential_*`` if it has ended
         since, ``proof_invalid``, ``challenge_altered`` or ``message_*`` for the frame.
 
-    Source: prp-wire 3.3, faults R8.
+    Source: prp-wire 3.3 and 12, faults R8.
     """
     connection = stimulus.connection
     handshake = find_handshake(run.live, connection)
@@ -136,6 +141,7 @@ def on_response(run: Run, stimulus: ResponseReceived, now: Now) -> Step:
         keys = server_verify(handshake.challenge, credential.auth_key, stimulus.frame)
     except PrpError as error:
         return refuse(run, connection, error.code)
+    run = _with_history_of(run, handshake.challenge.recovery_cursor)
     version = handshake.challenge.selected_version
     if credential.kind == "lease":
         proven = Proven(connection=connection, keys=keys, version=version, lease=credential)
@@ -209,6 +215,21 @@ def _bought(
         credentials = remembered(credentials, ended)
         writes = (used, ended, lease)
     return msgspec.structs.replace(durable, lease=lease, credentials=credentials), writes
+
+
+def _with_history_of(run: Run, cursor: SourceSeq | None) -> Run:
+    """Take over what was acknowledged before a sparse checkpoint was made; no event is known of it.
+
+    A run with all of its history adopts nothing: if it lacks what its runner has been told
+    is stored, it was rolled back, and the runner refuses it (R6).
+    """
+    durable = run.durable
+    if cursor is None or not durable.is_sparse or cursor <= durable.acked_source_seq:
+        return run
+    adopted = msgspec.structs.replace(
+        durable, acked_source_seq=cursor, digests=window_of(SourceSeq(cursor + 1), b"")
+    )
+    return msgspec.structs.replace(run, durable=adopted)
 
 
 def _facts(run: Run, credential: PutCredential) -> CredentialFacts:

@@ -36,6 +36,7 @@ from controller_mock.storage.sqlite_files import (
     name_of,
     open_for_writing,
 )
+from controller_mock.storage.sqlite_owner import claim
 from controller_mock.storage.sqlite_reads import ESCAPED, SqliteReader
 from controller_mock.storage.store import (
     Batch,
@@ -47,6 +48,7 @@ from controller_mock.storage.store import (
 )
 from protocol.base.posix_fs import Lock, PosixFilesystem, lock_directory
 from protocol.base.private_directory import close_quietly, open_private_directory
+from protocol.envelope import OwnerEpoch
 from protocol.errors import ErrorCode, PrpError
 from protocol.ids import RunId
 
@@ -70,8 +72,9 @@ class CommitCost(msgspec.Struct, frozen=True):
 class SqliteStore:
     """A `Store` in a private directory that this process alone writes to."""
 
-    def __init__(self, path: Path, lock: Lock) -> None:
+    def __init__(self, path: Path, lock: Lock, owner: OwnerEpoch) -> None:
         """Use `open_store`."""
+        self.owner = owner
         self._path = path
         self._directory_lock = lock
         self._write_lock = threading.Lock()
@@ -233,7 +236,7 @@ def open_store(path: Path, neighbours: Collection[str] = ()) -> SqliteStore:
             version = check_database(directory, path)
             if version < sql.SCHEMA_VERSION:
                 _migrate(path)
-            return SqliteStore(path, lock)
+            return SqliteStore(path, lock, claim(path))
         except BaseException:
             lock.release()
             raise

@@ -92,6 +92,13 @@ CREATE TABLE credentials (
 ) STRICT
 """
 
+_OWNERS: Final = """
+CREATE TABLE owners (
+    epoch INTEGER PRIMARY KEY AUTOINCREMENT,
+    owner_id TEXT NOT NULL
+) STRICT
+"""
+
 MIGRATIONS: Final[Migrations] = (
     (
         "CREATE TABLE migrations (version INTEGER PRIMARY KEY) STRICT",
@@ -102,6 +109,7 @@ MIGRATIONS: Final[Migrations] = (
         _CREDENTIALS,
         "CREATE INDEX credentials_of_run ON credentials (run_id, position)",
     ),
+    (_OWNERS,),
 )
 """Only ever added to."""
 SCHEMA_VERSION: Final = len(MIGRATIONS)

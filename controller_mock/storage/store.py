@@ -4,12 +4,13 @@ It decides what a commit may contain and how it fails. It refuses to know any da
 """
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
 from controller_mock.core.actions import Change
 from controller_mock.core.state import RunConfig, StoredRun
+from protocol.envelope import OwnerEpoch
 from protocol.errors import ErrorCode, PrpError
 from protocol.ids import RunId, SourceSeq
 
@@ -81,6 +82,13 @@ class CredentialRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     used: bool
     revoked: bool
     superseded: bool
+
+
+@runtime_checkable
+class CountsOwners(Protocol):
+    """A store that begins a new epoch each time a controller opens it (R7)."""
+
+    owner: OwnerEpoch
 
 
 class Store(Protocol):

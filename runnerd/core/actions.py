@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 
 from protocol.commands import CommandResult
-from protocol.envelope import CredentialKind, LeaseRenew, Pong, Resume
+from protocol.envelope import CredentialKind, LeaseRenew, OwnerEpoch, Pong, Resume
 from protocol.errors import ErrorCode
 from protocol.ids import ConnectionId, Generation, LeaseId, SourceSeq
 from protocol.limits import HARNESS_READY_MS
@@ -37,6 +37,7 @@ class Dial(msgspec.Struct, frozen=True, kw_only=True):
     lease_expires_at_unix_ms: int | None = None
     lease_revocation_epoch: int | None = None
     renewal_outstanding: bool = False
+    obeyed_owner: OwnerEpoch | None = None
     timeout_ms: int = 0
 
 

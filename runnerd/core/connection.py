@@ -69,6 +69,8 @@ def on_connected(runner: Runner, connected: Connected, now: Now) -> Step:
     if epoch < known:
         return refuse(runner, ErrorCode.REVOCATION_EPOCH_REGRESSED)
     runner = _made_ready(with_live(runner, lease=granted))
+    if connected.owner is not None and connected.owner != runner.durable.owner:
+        runner = advance(runner, owner=connected.owner)
     if runner.durable.revocation_epoch != epoch:
         is_revoked = runner.durable.revocation_epoch is not None
         lifecycle = Lifecycle.REVOKED if is_revoked else runner.durable.lifecycle

@@ -240,6 +240,7 @@ def _dial(runner: Runner, now: Now) -> Step:
         order = Dial(
             credential_kind="bootstrap",
             resume=resume,
+            obeyed_owner=durable.owner,
             timeout_ms=CONNECTION_ATTEMPT_TIMEOUT_MS,
         )
     else:
@@ -251,6 +252,7 @@ def _dial(runner: Runner, now: Now) -> Step:
             lease_expires_at_unix_ms=held.expires_at_unix_ms,
             lease_revocation_epoch=held.revocation_epoch,
             renewal_outstanding=held.renewal is not None,
+            obeyed_owner=durable.owner,
             timeout_ms=min(
                 CONNECTION_ATTEMPT_TIMEOUT_MS, max(1, held.deadline_mono_ms - now.mono_ms)
             ),

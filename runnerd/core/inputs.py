@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from protocol.envelope import Binding, ControlMessage, Welcome
+from protocol.envelope import Binding, ControlMessage, OwnerEpoch, Welcome
 from protocol.errors import ErrorCode
 from protocol.ids import ConnectionId, Generation
 from protocol.process_birth import ProcessBirth
@@ -42,6 +42,8 @@ class Connected(msgspec.Struct, frozen=True, kw_only=True):
     welcome: Welcome
     lease_token: Secret | None
     sent_at_unix_ms: int | None
+    owner: OwnerEpoch | None = None
+    """Which start of the controller has proven itself; None if it does not count them."""
 
 
 class ConnectFailed(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ import msgspec
 from protocol.base.clock import MonoMs, Now
 from protocol.base.revision import Revision
 from protocol.commands import CommandResult
-from protocol.envelope import Binding, LeaseRenewed
+from protocol.envelope import Binding, LeaseRenewed, OwnerEpoch
 from protocol.errors import ErrorCode
 from protocol.events import Priority
 from protocol.ids import CommandId, ControllerSeq, Generation, Identity, LeaseId, SourceSeq
@@ -147,6 +147,8 @@ class Durable(
     reconnect_count: int = 0
     revocation_epoch: int | None = None
     """Highest epoch that a welcome or a revocation named; None before the first welcome."""
+    owner: OwnerEpoch | None = None
+    """The latest start of a controller that was obeyed; an earlier one is refused (R7)."""
     provider: Provider | None = None
     session_open: bool = False
     turn: Turn | None = None

@@ -79,6 +79,7 @@ class Caller:
             lease_expires_at_unix_ms=dial.lease_expires_at_unix_ms,
             lease_revocation_epoch=dial.lease_revocation_epoch,
             renewal_outstanding=dial.renewal_outstanding,
+            obeyed_owner=dial.obeyed_owner,
         )
         carrier = ClientCarrier(
             destination.host,

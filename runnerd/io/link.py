@@ -21,6 +21,7 @@ from protocol.envelope import (
     PROTOCOL_MIN,
     Binding,
     LeaseRenew,
+    OwnerEpoch,
     Pong,
     ProtocolVersion,
     Received,
@@ -80,6 +81,7 @@ class Link:
         self._channel: SecureChannel | None = None
         self._version: ProtocolVersion = PROTOCOL_MIN
         self._binding: Binding | None = None
+        self._owner: OwnerEpoch | None = None
         self._event_envelope = _NO_ENVELOPE
         self._proof_queued = False
         self.phase = Phase.CARRIER
@@ -159,6 +161,7 @@ class Link:
         answer = client_answer(self._offer, self._auth_key, challenge, now)
         self._channel = SecureChannel(answer.keys, Role.CLIENT)
         self._version = answer.selected_version
+        self._owner = answer.owner
         self._carrier.send_text(answer.response)
         self._proof_queued = True
         self.phase = Phase.WELCOME
@@ -194,6 +197,7 @@ class Link:
             welcome=structs.replace(welcome, connection_lease_token=None),
             lease_token=token,
             sent_at_unix_ms=received.sent_at_unix_ms,
+            owner=self._owner,
         )
 
     def _take_token(self, welcome: Welcome) -> Secret | None:

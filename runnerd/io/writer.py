@@ -69,14 +69,16 @@ class StateWriter:
 
     def _next_job(self) -> Durable | None:
         """Wait for a state to write, None to end; on a full disk look for room meanwhile."""
-        while self._room is not None and self._room.is_tight:
+        room = self._room
+        if room is None:
+            return self._jobs.get()
+        while True:
+            was_tight = room.is_tight
             try:
-                return self._jobs.get(timeout=ROOM_RETRY_MS / 1000)
+                return self._jobs.get(timeout=ROOM_RETRY_MS / 1000 if was_tight else None)
             except Empty:
-                self._room.find_room()
-            if not self._room.is_tight:
-                self._report(self._room_found, None)
-        return self._jobs.get()
+                room.find_room()
+            self._report(self._room_found, None)
 
     def _report(self, told: Callable[[OutcomeT], None], outcome: OutcomeT) -> None:
         try:

@@ -84,6 +84,8 @@ def test_hello_says_what_the_offer_says() -> None:
                 "nextSourceEventSeq": 9,
                 "ackedSourceSeq": 7,
             },
+            "recoveryCursorVersion": 1,
+            "ownerEpochVersion": 1,
         },
     }
 
@@ -273,7 +275,8 @@ def test_hello_whose_range_lacks_the_version_of_the_lease_is_refused(low: int, h
         {"credentialKind": "other"},
         {"warmTransitionVersion": 7},
         {"warmTransitionId": 7},
-        {"warmTransitionVersion": 1, "recoveryCursorVersion": 1, "unknown": {}},
+        {"warmTransitionVersion": 1, "recoveryCursorVersion": 2, "unknown": {}},
+        {"recoveryCursorVersion": "1", "ownerEpochVersion": True},
         {"resume": None},
         {"clientNonce": ""},
     ],
@@ -285,7 +288,10 @@ def test_members_that_no_peer_checks_change_nothing(members: dict[str, Any]) -> 
 
     stated = json.loads(challenge.frame)["payload"]
     assert stated["credentialKind"] == "lease"
-    assert not {"warmTransitionVersion", "recoveryCursorVersion", "unknown"} & set(stated)
+    assert not {"warmTransitionVersion", "ownerEpochVersion", "unknown"} & set(stated)
+    offered = {**json.loads(hello)["payload"]}
+    is_cursor_offered = offered["recoveryCursorVersion"] == 1 and offered["resume"] is not None
+    assert ("recoveryCursorVersion" in stated) == is_cursor_offered
 
 
 @pytest.mark.parametrize("version", [0, 3])

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -268,8 +269,39 @@ def test_a_new_database_names_its_program_and_version(place: Path) -> None:
     with closing(sqlite3.connect(place / DATABASE_NAME)) as connection:
         assert connection.execute("PRAGMA application_id").fetchone() == (APPLICATION_ID,)
         assert connection.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION,)
-        assert connection.execute("SELECT version FROM migrations").fetchall() == [(1,)]
+        assert connection.execute("SELECT version FROM migrations").fetchall() == [
+            (version,) for version in range(1, SCHEMA_VERSION + 1)
+        ]
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+def test_each_opening_begins_a_greater_owner_epoch_also_from_a_copy(tmp_path: Path) -> None:
+    owners = []
+    for _ in range(3):
+        store = open_store(tmp_path / "data")
+        owners.append(store.owner)
+        store.close()
+    shutil.copytree(tmp_path / "data", tmp_path / "copy")
+    for name in ("data", "copy"):
+        store = open_store(tmp_path / name)
+        owners.append(store.owner)
+        store.close()
+
+    assert [owner.owner_epoch for owner in owners] == [1, 2, 3, 4, 4]
+    assert len({owner.owner_id for owner in owners}) == len(owners)
+
+
+def test_database_of_the_first_schema_gets_an_owner_and_keeps_its_runs(place: Path) -> None:
+    with closing(sqlite3.connect(place / DATABASE_NAME)) as connection:
+        connection.executescript(
+            "DROP TABLE owners; DELETE FROM migrations WHERE version = 2; PRAGMA user_version = 1"
+        )
+
+    store = open_store(place)
+
+    assert store.owner.owner_epoch == 1
+    assert len(store.run_ids()) == 1
+    store.close()
 
 
 def test_an_older_schema_is_brought_up_to_date_and_keeps_its_rows(place: Path) -> None:
@@ -281,7 +313,7 @@ def test_an_older_schema_is_brought_up_to_date_and_keeps_its_rows(place: Path) -
 
         assert connection.execute("PRAGMA user_version").fetchone() == (len(later),)
         assert connection.execute("SELECT count(*), added FROM runs").fetchone() == (1, None)
-        assert connection.execute("SELECT max(version) FROM migrations").fetchone() == (2,)
+        assert connection.execute("SELECT max(version) FROM migrations").fetchone() == (len(later),)
 
 
 def test_an_older_schema_stays_when_it_cannot_be_brought_up_to_date(place: Path) -> None:
