@@ -37,6 +37,9 @@ class File:
     data: bytearray = field(default_factory=bytearray)
     stable: bytes = b""
     pieces: list[tuple[int, bytes]] = field(default_factory=list)
+    tail: int = 0
+    stable_tail: int = 0
+    """Zeros behind ``data`` and ``stable``, of which nothing need be kept but their number."""
     is_cut: bool = False
     """Its length was changed without a write, and that is not synchronised."""
     allocated: int = 0
@@ -45,7 +48,12 @@ class File:
     @property
     def room(self) -> int:
         """Bytes that this file takes from the disk."""
-        return max(len(self.data), self.allocated)
+        return max(self.size, self.allocated)
+
+    @property
+    def size(self) -> int:
+        """Length as every process sees it."""
+        return len(self.data) + self.tail
 
 
 @dataclass
@@ -125,8 +133,11 @@ class Disk:
 
     def write(self, file: File, offset: int, data: bytes) -> None:
         """Let written bytes be seen; a power loss may still tear them at block edges."""
-        assert offset <= len(file.data), "a file with a hole is not modelled"
+        assert offset <= file.size, "a file with a hole is not modelled"
+        size = file.size
+        file.data.extend(bytes(max(0, offset - len(file.data))))
         file.data[offset : offset + len(data)] = data
+        file.tail = max(0, size - len(file.data))
         for start, piece in _pieces(offset, data):
             file.pieces.append((start, piece))
 
@@ -150,14 +161,16 @@ class Disk:
         """Lengthen a file by zeros that take their room now; False if there is not enough."""
         if size - file.room > self.room_left():
             return False
-        file.is_cut = file.is_cut or size > len(file.data)
-        file.data.extend(bytes(max(0, size - len(file.data))))
+        if size > file.size:
+            file.is_cut = True
+            file.tail += size - file.size
         file.allocated = max(file.allocated, size)
         return True
 
     def truncate(self, file: File, size: int) -> None:
         """Cut a file; a power loss may still find its old length."""
         file.is_cut = True
+        file.tail = max(0, size - len(file.data))
         del file.data[size:]
         file.pieces = [
             (start, piece[: size - start]) for start, piece in file.pieces if start < size
@@ -168,9 +181,7 @@ class Disk:
         """Make what is not synchronised of an inode stable; what counts as written is not seen."""
         inode = self.inodes[number]
         if isinstance(inode, File):
-            inode.stable = self._bytes_after_loss(inode, Tape())
-            inode.pieces.clear()
-            inode.is_cut = False
+            self._settle(inode, Tape())
             if self.mode is Mode.EXT4_LIKE:
                 self._keep_first_name(number)
         elif isinstance(inode, Directory):
@@ -185,9 +196,7 @@ class Disk:
         """
         inode = self.inodes[number]
         if isinstance(inode, File):
-            inode.stable = self._bytes_after_loss(inode, choices)
-            inode.pieces.clear()
-            inode.is_cut = False
+            self._settle(inode, choices)
         elif isinstance(inode, Directory):
             inode.stable = self._entries_after_loss(inode, choices)
             inode.operations.clear()
@@ -204,11 +213,11 @@ class Disk:
         self._forget_nameless()
         for inode in self.inodes.values():
             if isinstance(inode, File):
-                inode.stable = self._bytes_after_loss(inode, choices)
-                inode.data = bytearray(inode.stable)
-                inode.pieces.clear()
-                inode.is_cut = False
-                inode.allocated = min(inode.allocated, len(inode.data))
+                self._settle(inode, choices)
+                if inode.data != inode.stable:
+                    inode.data = bytearray(inode.stable)
+                inode.tail = inode.stable_tail
+                inode.allocated = min(inode.allocated, inode.size)
 
     def _entries_after_loss(self, directory: Directory, choices: Choices) -> dict[str, int]:
         entries = dict(directory.stable)
@@ -221,10 +230,11 @@ class Disk:
                 _apply(operation, entries)
         return entries
 
-    def _bytes_after_loss(self, file: File, choices: Choices) -> bytes:
+    def _settle(self, file: File, choices: Choices) -> None:
+        """Let bytes and length be stable as far as ``choices`` keeps them."""
         if not file.pieces and not file.is_cut:
-            return file.stable
-        old, new = len(file.stable), len(file.data)
+            return
+        old, new = len(file.stable) + file.stable_tail, file.size
         edges = range((old // BLOCK_BYTES + 1) * BLOCK_BYTES, new, BLOCK_BYTES)
         if file.is_cut:
             # A length that was set is on the disk or is not.
@@ -232,12 +242,15 @@ class Disk:
         lengths = sorted({old, new, *edges}, key=lambda length: (length != new, -length))
         length = lengths[choices.choose("length", len(lengths))]
         # Blocks that were allocated and never reached the disk read as zeros.
-        after = bytearray(file.stable[:length].ljust(length, b"\0"))
+        after = bytearray(file.stable[:length])
         for start, piece in file.pieces:
             if start < length and choices.choose("block_lost", 2) == 0:
                 kept = piece[: length - start]
+                after.extend(bytes(max(0, start - len(after))))
                 after[start : start + len(kept)] = kept
-        return bytes(after)
+        file.stable, file.stable_tail = bytes(after), length - len(after)
+        file.pieces.clear()
+        file.is_cut = False
 
     def _keep_first_name(self, number: int) -> None:
         """A journal keeps order: what was done to the directory before is kept as well."""

@@ -200,7 +200,9 @@ class DiskProcess:
         if not isinstance(inode, File):
             raise _error(errno.EISDIR)
         count = min(size_max, fault.count) if isinstance(fault, Shorten) else size_max
-        data = bytes(inode.data[handle.offset : handle.offset + count])
+        end = min(handle.offset + count, inode.size)
+        data = bytes(inode.data[handle.offset : end])
+        data = data.ljust(max(0, end - handle.offset), b"\0")
         handle.offset += len(data)
         return self._left(data)
 
@@ -211,7 +213,7 @@ class DiskProcess:
         if not handle.is_writable or not isinstance(inode, File):
             raise _error(errno.EBADF)
         if handle.appends:
-            handle.offset = len(inode.data)
+            handle.offset = inode.size
         count = min(len(data), fault.count) if isinstance(fault, Shorten) else len(data)
         count = min(count, max(0, inode.room + self.disk.room_left() - handle.offset))
         if count == 0 and data and not isinstance(fault, Shorten):
@@ -356,7 +358,7 @@ class DiskProcess:
             mode=inode.mode,
             owner_uid=inode.uid,
             link_count=self.disk.link_count(number),
-            size_bytes=len(inode.data) if isinstance(inode, File) else 0,
+            size_bytes=inode.size if isinstance(inode, File) else 0,
             identity=(ROOT, number),
             modified_ns=0,
         )

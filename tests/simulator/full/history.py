@@ -18,7 +18,7 @@ from tests.simulator.full.world import World
 from tests.simulator.option import Op
 from tests.simulator.profile import draw_profile
 from tests.simulator.registry import full_options
-from tests.simulator.short.world import settings_of
+from tests.simulator.short.world import USUAL_BYTES, settings_of
 from tests.simulator.verdict import Outcome, Violation, traceback_violation
 
 STEPS_MAX: Final = 10**6
@@ -47,7 +47,7 @@ def run_full(
     profile.facts.update(
         {"disk_mode": mode.value, "steps": steps, "strategy": strategy, "drift": drift}
     )
-    world = World(draws, profile, settings_of(16 * 2**20, 2**20), mode, drift)
+    world = World(draws, profile, settings_of(*USUAL_BYTES), mode, drift)
     world.scheduler = Scheduler(draws.stream("schedule"), strategy, steps)
     for option in options:
         if option.begin is not None:

@@ -18,7 +18,7 @@ from tests.simulator.image import DIRECTORY, NAME
 from tests.simulator.oracle import Oracle
 from tests.simulator.profile import Profile
 from tests.simulator.short.ops import PREPARE
-from tests.simulator.short.world import settings_of
+from tests.simulator.short.world import USUAL_BYTES, settings_of
 from tests.simulator.verdict import Violation
 
 STARTS: Final = ("ready", "ready", "ready", "nothing")
@@ -58,7 +58,7 @@ def put_in_place(world: World, name: str) -> None:
 
 @functools.cache
 def _start() -> Start:
-    world = World(Draws(0, {}), Profile({}), settings_of(16 * 2**20, 2**20), Mode.STRICT, 0)
+    world = World(Draws(0, {}), Profile({}), settings_of(*USUAL_BYTES), Mode.STRICT, 0)
     world.scheduler = Scheduler(world.draws.stream("schedule"), "first", 0)
     world.latency_ms = world.disk_latency_ms = (0,)
     with seeded_library(0), silent_logs():
