@@ -8,7 +8,7 @@ from collections.abc import Collection
 from typing import Final
 
 from tests.simulator.disk import Mode
-from tests.simulator.draws import Draws, Recording
+from tests.simulator.draws import Draws, Recording, Stream
 from tests.simulator.option import Op
 from tests.simulator.profile import draw_profile
 from tests.simulator.registry import short_options
@@ -17,10 +17,12 @@ from tests.simulator.short.ops import OPS
 from tests.simulator.short.orders import perform
 from tests.simulator.short.starts import STARTS, put_in_place
 from tests.simulator.short.told import note
-from tests.simulator.short.world import World, settings_of
+from tests.simulator.short.world import USUAL_BYTES, World, settings_of
 from tests.simulator.verdict import Outcome, Violation, traceback_violation
 
 STEPS_MAX: Final = 60
+TROUBLE_PERCENT: Final = 30
+NONE: Final = 20
 LONGEST: Final = (12, 18, 18, 24, 24, 40, STEPS_MAX)
 """Most bugs need few steps, and many short histories see more than few long ones."""
 
@@ -45,7 +47,7 @@ def run_short(
     longest = stream.pick("longest", LONGEST)
     steps = min(steps_max, stream.between("steps", 6, longest))
     profile.facts.update({"disk_mode": mode.value, "steps": steps})
-    world = World(draws, profile, settings_of(16 * 2**20, 2**20), mode, note, perform)
+    world = World(draws, profile, settings_of(*USUAL_BYTES), mode, note, perform)
     for option in options:
         if option.begin is not None:
             option.begin(world)
@@ -60,7 +62,7 @@ def run_short(
     try:
         put_in_place(world, stream.pick("start", STARTS))
         profile.facts["start"] = world.start_name
-        _storm(world, (*OPS, *present), steps, outcome)
+        _storm(world, OPS, tuple(present), steps, outcome)
         calm_down(world)
         for option in options:
             if option.audit is not None:
@@ -74,18 +76,31 @@ def run_short(
     return outcome
 
 
-def _storm(world: World, ops: tuple[Op[World], ...], steps: int, outcome: Outcome) -> None:
-    choose = world.draws.stream("schedule").choose
+def _storm(
+    world: World,
+    usual: tuple[Op[World], ...],
+    trouble: tuple[Op[World], ...],
+    steps: int,
+    outcome: Outcome,
+) -> None:
+    schedule, nemesis = world.draws.stream("schedule"), world.draws.stream("nemesis")
     for number in range(steps):
         outcome.step = number + 1
-        weights = [op.weight(world) for op in ops]
-        total = sum(weights)
-        if total == 0:
+        # What could go wrong is looked at now and then only: most steps are the world's own.
+        if nemesis.chance("trouble", TROUBLE_PERCENT) and _one_of(world, trouble, nemesis, NONE):
+            continue
+        if not _one_of(world, usual, schedule, 0):
             return
-        drawn = choose("step", total)
-        for op, weight in zip(ops, weights, strict=True):
-            drawn -= weight
-            if drawn < 0:
-                world.trace.append(op.name)
-                op.act(world)
-                break
+
+
+def _one_of(world: World, ops: tuple[Op[World], ...], stream: Stream, none: int) -> bool:
+    weights = [op.weight(world) for op in ops]
+    total = none + sum(weights)
+    drawn = stream.choose("step", total) - none if total else -1
+    for op, weight in zip(ops, weights, strict=True):
+        if 0 <= drawn < weight:
+            world.trace.append(op.name)
+            op.act(world)
+            return True
+        drawn -= weight
+    return False

@@ -40,6 +40,8 @@ IDENTITY: Final = Identity(
     item_id="item_1",
 )
 ENVELOPE_BYTES: Final = sum(len(part) for part in event_envelope(2, IDENTITY))
+USUAL_BYTES: Final = (512 * 1024, 32 * 1024)
+"""Outbox and reserve where no pressure is drawn: enough, and cheap to keep on a disk."""
 RECONNECT_DELAY_MS: Final = 250
 LEAST_PAUSE_MS: Final = RECONNECT_DELAY_MS * 74 // 100
 TERMINAL_TYPES: Final = ("runner.suspend", "runner.shutdown")
