@@ -28,6 +28,7 @@ from protocol.envelope import (
     ResultMessage,
     Revoke,
     RunnerMessage,
+    Superseded,
     WarmTransitionActivated,
     WarmTransitionActivatedAck,
     Welcome,
@@ -136,6 +137,8 @@ def _control_payload(message: ControlMessage) -> tuple[str, object]:
             return "lease_renewed", message
         case Revoke():
             return "revoke", message
+        case Superseded():
+            return "superseded", message
         case Ping():
             return "ping", message
         case WarmTransitionActivatedAck():
@@ -251,6 +254,8 @@ def _control(kind: str, body: msgspec.Raw) -> ControlMessage:
             return _decode(_LEASE_RENEWED, body)
         case "revoke":
             return _decode(_REVOKE, body)
+        case "superseded":
+            return Superseded()
         case "ping":
             return Ping()
         case "warm_transition_activated_ack":

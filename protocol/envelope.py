@@ -123,6 +123,13 @@ class Revoke(msgspec.Struct, frozen=True, rename="camel"):
     revocation_epoch: Epoch
 
 
+class Superseded(msgspec.Struct, frozen=True):
+    """A newer incarnation of this runner has proven a fresh ticket: this one is to end (R8).
+
+    An extension. A runner that does not know it drops the connection, as is about to happen.
+    """
+
+
 class Ping(msgspec.Struct, frozen=True):
     """Asks for a `pong` with the runner's state; any payload."""
 
@@ -140,6 +147,7 @@ ControlMessage = (
     | CommandResultAck
     | LeaseRenewed
     | Revoke
+    | Superseded
     | Ping
     | WarmTransitionActivatedAck
 )

@@ -121,6 +121,8 @@ class ErrorCode(enum.StrEnum):
     HARNESS_START_FAILED = "harness_start_failed"
     HARNESS_LINE_TOO_LONG = "harness_line_too_long"
     HARNESS_SURVIVED = "harness_survived"
+    HARNESS_PROCESS_FAILED = "harness_process_failed"
+    SEMANTIC_RESULT_MISSING = "semantic_result_missing"
     HARNESS_NOT_READY = "harness_not_ready"
     HARNESS_MESSAGE_INVALID = "harness_message_invalid"
     HARNESS_MESSAGE_REFUSED = "harness_message_refused"
@@ -173,6 +175,7 @@ class ErrorCode(enum.StrEnum):
     TRANSPORT_RECONNECT_GRACE_EXCEEDED = "transport_reconnect_grace_exceeded"
     TRANSPORT_RECONNECT_DEADLINE_EXCEEDED = "transport_reconnect_deadline_exceeded"
     STOP_REQUESTED = "stop_requested"
+    SUPERSEDED = "superseded"
     TERMINAL_RESULT_UNACKNOWLEDGED = "terminal_result_unacknowledged"
     LISTEN_FAILED = "listen_failed"
     RUNNER_START_FAILED = "runner_start_failed"
@@ -277,6 +280,7 @@ class ErrorCode(enum.StrEnum):
 EXIT_STATUSES: Final[dict[ErrorCode, ExitStatus]] = {
     ErrorCode.RUNNER_ROLLBACK_DETECTED: ExitStatus.PROTOCOL,
     ErrorCode.CONTROLLER_ROLLBACK_DETECTED: ExitStatus.PROTOCOL,
+    ErrorCode.SUPERSEDED: ExitStatus.PROTOCOL,
     ErrorCode.LEASE_EXPIRED_REQUIRES_BOOTSTRAP: ExitStatus.RESUMABLE,
     ErrorCode.REVOCATION_FLUSH_REQUIRES_BOOTSTRAP: ExitStatus.RESUMABLE,
     ErrorCode.USAGE_INVALID: ExitStatus.USAGE,

@@ -108,6 +108,10 @@ ENDS: Final[dict[ErrorCode, tuple[str, str]]] = {
         "the controller has not acknowledged the end of the run",
         "start again with a fresh ticket to deliver",
     ),
+    ErrorCode.SUPERSEDED: (
+        "another process has proven this runner's identity with a fresh ticket",
+        "if that was no mistake, never start this copy of the state again",
+    ),
     ErrorCode.RUNNER_ROLLBACK_DETECTED: (
         "the controller knows events that this state never produced",
         _LOOK_AT_HISTORIES,

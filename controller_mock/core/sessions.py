@@ -34,8 +34,8 @@ from controller_mock.core.state import (
     run_row,
 )
 from protocol.base.clock import Now, UnixMs
-from protocol.base.revision import Gated, Transition
-from protocol.envelope import Binding, Ping, Pong, ProtocolVersion, Welcome
+from protocol.base.revision import Gated, Revision, Transition
+from protocol.envelope import Binding, Ping, Pong, ProtocolVersion, Superseded, Welcome
 from protocol.errors import ErrorCode
 from protocol.handshake import SessionKeys
 from protocol.ids import ConnectionId, Identity, RevocationEpoch
@@ -106,7 +106,10 @@ def open_session(
     )
     return Transition(
         after,
-        (*_closing(run.live.session), *(Gated(action, after.revision) for action in opened)),
+        (
+            *_closing(run.live.session, proven, after.revision),
+            *(Gated(action, after.revision) for action in opened),
+        ),
         (*writes, *handed.writes, run_row(after.durable)),
     )
 
@@ -154,9 +157,20 @@ def on_time_passed(run: Run, now: Now) -> Step:
     return Transition(run, tuple(actions))
 
 
-def _closing(replaced: Session | None) -> tuple[Gated[Action], ...]:
+def _closing(
+    replaced: Session | None, proven: Proven, revision: Revision
+) -> tuple[Gated[Action], ...]:
     if replaced is None:
         return ()
+    if proven.token is not None:
+        # A fresh ticket makes a new incarnation: the one before it is told to end (R8).
+        told = SendControl(
+            connection=replaced.connection,
+            message=Superseded(),
+            envelope_id=f"superseded_{replaced.number}",
+        )
+        close = CloseConnection(replaced.connection, ErrorCode.CONNECTION_SUPERSEDED)
+        return (Gated(told, revision), Gated(close, revision))
     return (Gated(CloseConnection(replaced.connection, ErrorCode.CONNECTION_SUPERSEDED)),)
 
 

@@ -23,6 +23,7 @@ from protocol.envelope import (
     Ping,
     Pong,
     Revoke,
+    Superseded,
     WarmTransitionActivatedAck,
     Welcome,
 )
@@ -146,6 +147,9 @@ def _apply(runner: Runner, received: ControlReceived, now: Now) -> Step:
             return connection.on_result_ack(runner, message)
         case Revoke():
             return on_revoke(runner, message, now)
+        case Superseded():
+            # Another process has this identity now, from a copy of this state (R8).
+            return ending.lose_authority(runner, ErrorCode.SUPERSEDED, STOP_TIMEOUT_MS, now)
         case Ping():
             return on_ping(runner)
         case Welcome() | WarmTransitionActivatedAck():

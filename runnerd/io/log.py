@@ -22,6 +22,7 @@ from protocol.envelope import (
     LeaseRenewed,
     Ping,
     Revoke,
+    Superseded,
     WarmTransitionActivatedAck,
     Welcome,
 )
@@ -257,6 +258,8 @@ def _fact_of_control(connection: str, message: ControlMessage) -> Fact | None:
             return INFO, "command_received", values
         case LeaseRenewed(connection_lease_expires_at_unix_ms=expires):
             return DEBUG, "lease_renewed", {**values, "expires_at_unix_ms": expires}
+        case Superseded():
+            return WARNING, "superseded", values
         case Revoke(revocation_epoch=epoch):
             return WARNING, "revoked", {**values, "epoch": epoch}
         case CommandResultAck(command_id=command_id):

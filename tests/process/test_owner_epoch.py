@@ -21,6 +21,7 @@ pytestmark = pytest.mark.process
 
 RUN = RunId("run-1")
 WAIT_S = 20.0
+PREPARE = {"provider": {"kind": "command", "argv": ["/bin/true"], "cwd": "/"}}
 
 
 @contextlib.asynccontextmanager
@@ -98,3 +99,34 @@ async def test_superseded_controller_is_refused_and_its_commands_have_no_effect(
         finally:
             third.kill()
         assert owner_in(state) != before
+
+
+async def test_second_daemon_on_a_copied_state_supersedes_the_first_and_only_it_commits(
+    tmp_path: Path,
+) -> None:
+    async with controller(tmp_path / "data") as (owner, at):
+        await owner.create_run(run_config())
+        first = await runner(owner, at.url, tmp_path / "state")
+        second: Daemon | None = None
+        try:
+            await owner.wait_for(RUN, is_connected, WAIT_S)
+            await owner.perform(RUN, "run.prepare", PREPARE, timeout_s=WAIT_S)
+            await owner.wait_for(RUN, lambda view: view.acked_source_seq == 1, WAIT_S)
+            shutil.copytree(tmp_path / "state", tmp_path / "stolen")
+
+            second = await runner(owner, at.url, tmp_path / "stolen")
+
+            assert await asyncio.to_thread(first.wait) == 76
+            assert first.code == "superseded"
+            await owner.wait_for(RUN, lambda view: view.connection_number == 2, WAIT_S)
+            await owner.perform(RUN, "session.open", timeout_s=WAIT_S)
+            await owner.wait_for(RUN, lambda view: view.acked_source_seq >= 3, WAIT_S)
+            events = await owner.read_events(RUN)
+            by_connection = [event.connection_number for event in events]
+            assert by_connection == sorted(by_connection)
+            assert set(by_connection) == {1, 2}
+            assert [event.source_seq for event in events] == list(range(1, len(events) + 1))
+        finally:
+            first.kill()
+            if second is not None:
+                second.kill()

@@ -13,6 +13,7 @@ from protocol.envelope import (
     LeaseRenewed,
     Ping,
     Revoke,
+    Superseded,
     Welcome,
 )
 from runnerd.core.actions import Action, CloseConnection, SendRenewal
@@ -29,6 +30,7 @@ KINDS = {
     CommandResultAck: "command_result_ack",
     LeaseRenewed: "lease_renewed",
     Revoke: "revoke",
+    Superseded: "superseded",
     Ping: "ping",
 }
 
