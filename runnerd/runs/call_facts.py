@@ -13,8 +13,8 @@ import msgspec
 
 from protocol.canonical_json import JsonValue
 from runnerd.runs.capability import EXTERNAL_KEY, HONOURED
-from runnerd.runs.decisions import DecidedOutcome, DecisionPayload
-from runnerd.runs.effect_facts import Effect
+from runnerd.runs.decisions import DecisionPayload
+from runnerd.runs.effect_facts import Effect, check_decision
 from runnerd.runs.effects import ClosedStep
 from runnerd.runs.fingerprints import CallIdentity, call_identity, idempotency_key
 from runnerd.runs.receipts import (
@@ -137,6 +137,9 @@ class CallFacts:
             return
         capability = check_capability(dict(event))
         effect = self._effect(call)
+        honours_key = event.get(EXTERNAL_KEY) == HONOURED
+        if effect.capability is not None and effect.honours_key != honours_key:
+            raise conflict("the call was told differently before: whether its key is honoured")
         self._put(
             msgspec.structs.replace(
                 effect,
@@ -144,7 +147,7 @@ class CallFacts:
                 proof=call_proof(effect.proof, event),
                 capability=capability,
                 capability_sequence=sequence,
-                honours_key=event.get(EXTERNAL_KEY) == HONOURED,
+                honours_key=honours_key,
             )
         )
 
@@ -170,7 +173,7 @@ class CallFacts:
             sequence=sequence,
             status_sequence=sequence,
         )
-        if state.status is not EffectStatus.NOT_STARTED:
+        if state.status is EffectStatus.STARTED:
             self._note_retry(sequence, effect)
         self._put_news(effect)
 
@@ -185,9 +188,11 @@ class CallFacts:
             tool=state.tool,
             lifecycle=state,
             lifecycle_sequence=sequence if first is None else first,
-            sequence=effect.sequence if effect.decision is not None else sequence,
+            sequence=sequence if effect.decision is None else effect.sequence,
         )
         if told.status is not effect.status:
+            if effect.decision is not None:
+                raise conflict("news of an effect after the decision about it")
             told = msgspec.structs.replace(told, status_sequence=sequence)
         self._put_news(told)
 
@@ -212,7 +217,8 @@ class CallFacts:
 
     def _on_output(self, sequence: int, event: Event) -> None:
         step_id, text = event.get("stepId"), event.get("text")
-        if not isinstance(step_id, str) or not isinstance(text, str):
+        if not isinstance(step_id, str) or not step_id or not isinstance(text, str):
+            # An empty id would complete every call outside a step.
             raise corrupt("a step's output without its step or text")
         before = self.completed_steps.get(step_id)
         agent, save_as = event.get("agent"), event.get("saveAs")
@@ -228,13 +234,22 @@ class CallFacts:
         self.open_steps.pop(step_id, None)
         for effect_id in self._ids_of_step.pop(step_id, ()):
             effect = self.effects.get(effect_id)
-            if effect is not None and (_is_done(effect) or effect.is_mere_word):
+            if effect is None:
+                continue
+            if effect.is_mere_word:
+                del self.effects[effect_id]
+            elif effect.is_done:
                 self._forget(effect)
 
     def _note_retry(self, sequence: int, effect: Effect) -> None:
-        """Let a begun attempt take up the effect that it repeats, with the same arguments."""
+        """Let a begun attempt take up the effect that it repeats, with the same arguments.
+
+        It must be a later one, so that no two attempts can take up each other.
+        """
         previous = self.effects.get(effect.previous_id or "")
         if previous is None or previous.decision is not None:
+            return
+        if effect.attempt <= previous.attempt:
             return
         ours, theirs = effect.proof, previous.proof
         if ours is None or theirs is None or effect.tool != previous.tool:
@@ -267,7 +282,7 @@ class CallFacts:
     def _put_news(self, effect: Effect) -> None:
         """Put an effect whose end may have come after its step's."""
         self._put(effect)
-        if effect.call.step_id in self.completed_steps and _is_done(effect):
+        if effect.call.step_id in self.completed_steps and effect.is_done:
             self._forget(effect)
 
     def _forget(self, effect: Effect) -> None:
@@ -278,27 +293,6 @@ class CallFacts:
             settled_effects=step.settled_effects + 1,
             had_colon_call=step.had_colon_call or ":" in effect.call.call_id,
         )
-
-
-def check_decision(effect: Effect, outcome: DecidedOutcome) -> None:
-    """Refuse a decision that nothing leaves open: ``effect_receipt_conflict``."""
-    if effect.decision is not None:
-        raise conflict("the effect was decided before")
-    if effect.retried_sequence is not None:
-        raise conflict("a later attempt has taken up the effect")
-    status = effect.status
-    if status is EffectStatus.NOT_STARTED:
-        raise conflict("the effect is known not to have started")
-    if status is EffectStatus.COMMITTED and outcome is not DecidedOutcome.COMMITTED:
-        raise conflict("the effect is known to be committed")
-
-
-def _is_done(effect: Effect) -> bool:
-    """Tell whether nothing is asked and nothing may follow."""
-    is_closed = effect.lifecycle is None or effect.lifecycle.is_terminal
-    is_replaced = effect.decision is not None or effect.retried_sequence is not None
-    has_ended = is_replaced or effect.receipt is None or effect.receipt.is_final
-    return effect.is_settled and is_closed and has_ended and not effect.is_mere_word
 
 
 def _call_of_key(run_id: str, key: str, event: Event) -> CallIdentity:

@@ -27,7 +27,14 @@ from protocol.errors import ErrorCode
 from runnerd.runs.decisions import DecidedOutcome, DecisionPayload
 from runnerd.runs.effects import may_be_replayed
 from runnerd.runs.fingerprints import CallIdentity
-from runnerd.runs.receipts import SETTLED, CallProof, EffectStatus, Provenance, ReceiptState
+from runnerd.runs.receipts import (
+    SETTLED,
+    CallProof,
+    EffectStatus,
+    Provenance,
+    ReceiptState,
+    conflict,
+)
 from runnerd.runs.run_log import LogFormat
 from runnerd.runs.tool_classes import RecoveryDisposition, ToolCapability, recovery_disposition
 from runnerd.runs.tool_lifecycle import LifecycleState
@@ -149,6 +156,15 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
         return self.status in SETTLED or self.is_replay_safe
 
     @property
+    def is_done(self) -> bool:
+        """Whether nothing is asked and nothing may follow."""
+        if self.decision is not None or self.retried_sequence is not None:
+            return True
+        is_closed = self.lifecycle is None or self.lifecycle.is_terminal
+        has_ended = self.receipt is None or self.receipt.is_final
+        return self.is_settled and is_closed and has_ended and not self.is_mere_word
+
+    @property
     def is_candidate(self) -> bool:
         """Whether the call may be made again under its key, its step being open."""
         if self.receipt is None or self.capability is None:
@@ -212,6 +228,19 @@ def judge(effect: Effect, output_sequence: int | None, rules: ResumeRules) -> Ju
     if status is EffectStatus.COMMITTED:
         return _judged(Verdict.PAUSE, Reason.COMMITTED_IN_OPEN_STEP, effect.status_sequence)
     return _judged(Verdict.PAUSE, _DOUBTS[status], effect.status_sequence)
+
+
+def check_decision(effect: Effect, outcome: DecidedOutcome) -> None:
+    """Refuse a decision that nothing leaves open: ``effect_receipt_conflict``."""
+    if effect.decision is not None:
+        raise conflict("the effect was decided before")
+    if effect.retried_sequence is not None:
+        raise conflict("a later attempt has taken up the effect")
+    status = effect.status
+    if status is EffectStatus.NOT_STARTED:
+        raise conflict("the effect is known not to have started")
+    if status is EffectStatus.COMMITTED and outcome is not DecidedOutcome.COMMITTED:
+        raise conflict("the effect is known to be committed")
 
 
 def _decided(effect: Effect, decision: DecisionPayload, output_sequence: int | None) -> Judgement:

@@ -23,6 +23,7 @@ from runnerd.runs.tool_classes import (
 )
 
 _COLON: Final = ":"
+_CALL_ID_BYTES: Final = 16
 
 
 class EffectKind(enum.StrEnum):
@@ -65,6 +66,16 @@ class ClosedStep(msgspec.Struct, frozen=True):
     step_id: str
     had_colon_call: bool = False
     """One of its call ids held a colon, so that its key may be read in several ways."""
+
+
+def new_call_id(random: bytes) -> str:
+    """Return a call id for a call that its maker did not name.
+
+    Args:
+        random: at least 16 bytes of entropy.
+    """
+    assert len(random) >= _CALL_ID_BYTES, "a call id must not repeat"
+    return f"call_{random.hex()}"
 
 
 def effect_traits(capability: ToolCapability) -> EffectTraits:

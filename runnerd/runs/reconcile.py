@@ -18,9 +18,8 @@ import hashlib
 import msgspec
 
 from protocol.errors import ErrorCode, PrpError
-from runnerd.runs.call_facts import check_decision
 from runnerd.runs.decisions import DecidedOutcome, Decider, DecisionPayload, Evidence
-from runnerd.runs.effect_facts import Effect
+from runnerd.runs.effect_facts import Effect, check_decision
 from runnerd.runs.receipts import conflict
 from runnerd.runs.records import RecordKind, RunRecord, struct_members
 from runnerd.runs.resume_table import Finding, Stage, decide

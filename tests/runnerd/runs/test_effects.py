@@ -13,6 +13,7 @@ from runnerd.runs.effects import (
     KeyOwners,
     effect_traits,
     may_be_replayed,
+    new_call_id,
 )
 from runnerd.runs.fingerprints import call_identity, idempotency_key
 from tests.runnerd.runs.run_script import PAYING, RUN, UPLOADING
@@ -123,3 +124,10 @@ def test_forgotten_step_refuses_no_key_that_cannot_be_its_own() -> None:
     assert not refused(owners, "flow", "c")
     assert refused(owners, "flow", "a:c")
     assert refused(owners, "flow:a", "c9")
+
+
+def test_new_call_id_has_no_colon_and_follows_from_its_entropy() -> None:
+    one, other = new_call_id(bytes(16)), new_call_id(bytes(15) + b"\x01")
+
+    assert ":" not in one
+    assert one != other

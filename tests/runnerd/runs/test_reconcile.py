@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from protocol.canonical_json import JsonValue
 from protocol.errors import ErrorCode, PrpError
 from runnerd.runs.capability import resolve_capability
 from runnerd.runs.decisions import DecidedOutcome, Decider, DeciderKind
@@ -12,6 +13,7 @@ from runnerd.runs.effect_facts import Reason, Verdict
 from runnerd.runs.reconcile import evidence_of, find_effect, reconcile_effect
 from runnerd.runs.records import RecordKind, RunRecord, read_record, record_members
 from runnerd.runs.run_facts import collect_facts
+from runnerd.runs.tool_lifecycle import Phase, lifecycle_event
 from tests.runnerd.runs.run_script import AT, Script, in_step, refusal_of, resumed
 
 COMMITTED, NOT_DONE = DecidedOutcome.COMMITTED, DecidedOutcome.NOT_DONE
@@ -109,6 +111,24 @@ def test_receipt_after_the_decision_contradicts_it(status: str) -> None:
     script.receipt(in_step("c1"), status)
 
     assert refusal_of(resumed(script)) == "effect_receipt_conflict"
+
+
+def test_lifecycle_after_the_decision_may_close_and_not_tell_news() -> None:
+    script = Script()
+    script.call(in_step("c1"))
+    for phase in list(Phase)[:8]:
+        started = {"effectState": "started"} if phase is Phase.STARTED_DURABLE else None
+        script.told(lifecycle_event(in_step("c1"), "write", phase, result=started))
+    script.records.append(decided(script, NOT_DONE))
+    told, closed = Script(), Script()
+    for copied in (told, closed):
+        copied.records = list(script.records)
+    news: dict[str, JsonValue] = {"executionOutcome": "returned", "effectState": "committed"}
+    told.told(lifecycle_event(in_step("c1"), "write", Phase.OBSERVED, result=news))
+    closed.told(lifecycle_event(in_step("c1"), "write", Phase.OBSERVED))
+
+    assert refusal_of(resumed(told)) == "effect_receipt_conflict"
+    assert refusal_of(resumed(closed)) is None
 
 
 def test_decision_that_did_not_know_the_last_fact_counts_for_nothing() -> None:

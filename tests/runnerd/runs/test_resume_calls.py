@@ -55,15 +55,7 @@ def test_nothing_is_replayed_behind_a_finished_step() -> None:
 def test_begun_attempt_takes_up_the_effect_and_is_judged_instead() -> None:
     script = Script()
     script.bound(in_step("c1"), "started", declared=UPLOADING)
-    script.event(
-        "tool_attempt",
-        attemptId="a2",
-        previousReceiptId="run-1:s1:c1",
-        attempt=2,
-        agent="main",
-        stepId="s1",
-        callId="c2",
-    )
+    attempted(script, "c2", "c1", 2)
     before = resumed(script)
     script.bound(in_step("c2"), "started", declared=UPLOADING)
     again = resumed(script)
@@ -84,21 +76,67 @@ def test_begun_attempt_takes_up_the_effect_and_is_judged_instead() -> None:
 def test_attempt_with_other_arguments_takes_up_nothing() -> None:
     script = Script()
     script.bound(in_step("c1"), "started", declared=UPLOADING)
-    script.event(
-        "tool_attempt",
-        attemptId="a2",
-        previousReceiptId="run-1:s1:c1",
-        attempt=2,
-        agent="main",
-        stepId="s1",
-        callId="c2",
-    )
+    attempted(script, "c2", "c1", 2)
     script.call(in_step("c2"), "pay", args={"path": "b.md"})
     script.receipt(in_step("c2"), "started", "pay")
 
     verdicts = {account.call_id: account.verdict for account in resumed(script).effects}
 
     assert verdicts == {"c1": Verdict.REPLAY, "c2": Verdict.PAUSE}
+
+
+def attempted(script: Script, call_id: str, previous: str, attempt: int) -> None:
+    script.event(
+        "tool_attempt",
+        attemptId=f"{call_id}-{attempt}",
+        previousReceiptId=f"run-1:s1:{previous}",
+        attempt=attempt,
+        agent="main",
+        stepId="s1",
+        callId=call_id,
+    )
+
+
+def test_attempts_cannot_take_up_each_other() -> None:
+    """Else both would pass for settled, and nobody would ask."""
+    script = Script()
+    attempted(script, "c1", "c2", 2)
+    attempted(script, "c2", "c1", 2)
+    script.bound(in_step("c1"), "started", declared=UPLOADING)
+    script.bound(in_step("c2"), "started", declared=UPLOADING)
+
+    verdicts = {account.call_id: account.verdict for account in resumed(script).effects}
+
+    assert verdicts == {"c1": Verdict.REPLAY, "c2": Verdict.REPLAY}
+
+
+def test_call_is_not_its_own_further_attempt() -> None:
+    script = Script()
+    attempted(script, "c1", "c1", 2)
+    script.bound(in_step("c1"), "started", "unknown", declared=UPLOADING)
+
+    [account] = resumed(script).effects
+
+    assert account.verdict is Verdict.REPLAY
+
+
+def test_key_cannot_become_honoured_afterwards() -> None:
+    script = Script()
+    deaf = msgspec.structs.replace(PAYING, honours_key=False)
+    script.bound(in_step("c1"), "started", declared=deaf)
+    script.capability(in_step("c1"), resolve_capability("pay", PAYING))
+
+    assert refusal_of(resumed(script)) == "effect_receipt_conflict"
+
+
+def test_output_without_a_step_completes_nothing() -> None:
+    script = Script()
+    script.call(in_step("c1", ""))
+    script.receipt(in_step("c1", ""), "started")
+    script.receipt(in_step("c1", ""), "committed")
+    script.output("")
+
+    assert refusal_of(resumed(script)) == "run_state_corrupt"
 
 
 NO_TOOL: dict[str, ResolvedTool] = {}
