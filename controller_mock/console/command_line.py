@@ -244,6 +244,8 @@ def _log_fault(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None
 
 
 def _configure_log(*, verbose: bool) -> None:
+    # Its patterns load now: when a fault is to be told, no descriptor may be left for that.
+    redact_text("")
     level = logging.INFO if verbose else logging.ERROR
     structlog.configure(
         processors=[

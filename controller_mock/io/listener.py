@@ -7,6 +7,7 @@ anything. It refuses to know what the peers say.
 import asyncio
 import itertools
 import os
+import socket
 import ssl
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +24,8 @@ from protocol.limits import FRAME_BYTES_MAX, HANDSHAKE_STEP_TIMEOUT_MS
 DEFAULT_PATH: Final = "/api/runner/v1/connect"
 LOOPBACK: Final = "127.0.0.1"
 _BACKLOG: Final = 1024
+_ACCEPTS_PER_TURN: Final = 8
+"""Accepted before the first of them is judged, and reported if descriptors have run out."""
 
 
 class Bound(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,13 +88,17 @@ async def listen(
             connection,
             host,
             port,
-            backlog=_BACKLOG,
+            backlog=_ACCEPTS_PER_TURN,
             ssl=tls,
             ssl_handshake_timeout=None if tls is None else HANDSHAKE_STEP_TIMEOUT_MS / 1000,
         )
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else "the name does not resolve"
         raise PrpError(ErrorCode.LISTEN_FAILED, f"{host} port {port}: {reason}") from None
+    for listening in server.sockets:
+        # asyncio takes one number for both; the kernel's queue may be longer than a turn.
+        with socket.socket(fileno=os.dup(listening.fileno())) as same:
+            same.listen(_BACKLOG)
     bound_port = server.sockets[0].getsockname()[1]
     scheme = "ws" if tls is None else "wss"
     authority = f"[{host}]" if ":" in host else host

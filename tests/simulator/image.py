@@ -52,11 +52,28 @@ class ImageTurn(msgspec.Struct, rename="camel"):
     controller_seq: int
     birth: msgspec.Raw = msgspec.Raw(b"null")
     intent: str | None = None
+    restarts: int = 0
 
     @property
     def is_born(self) -> bool:
         """True once the process that does the work is recorded."""
         return bytes(self.birth) != b"null"
+
+
+class ImageCall(msgspec.Struct, rename="camel"):
+    """A call of a tool."""
+
+    call_id: str
+    state: str
+    result_digest: str | None = None
+
+
+class ImageRequest(msgspec.Struct, rename="camel"):
+    """A request to people."""
+
+    request_id: str
+    state: str
+    answer_digest: str | None = None
 
 
 class Image(msgspec.Struct, rename="camel", kw_only=True):
@@ -79,6 +96,8 @@ class Image(msgspec.Struct, rename="camel", kw_only=True):
     harness_survived: bool
     unrecoverable_outcome: str | None = None
     diagnostics: list[str] = []
+    tool_calls: list[ImageCall] = []
+    requests: list[ImageRequest] = []
 
 
 class _File(msgspec.Struct, rename={"digest": "contentSha256"}):

@@ -119,8 +119,14 @@ def I5_result(seq: int, status: str, body: bytes, oracle: "Oracle") -> None:
         raise Violation("I5", f"command {seq} is {status} and started {spawned} programs")
 
 
-def I5_spawn(mark: str, seq: int, oracle: "Oracle") -> None:
-    """At most one effect per command: a program is spawned once, and never after an answer."""
+def I5_spawn(mark: str, seq: int, oracle: "Oracle", replaces: str | None = None) -> None:
+    """At most one effect per command: a program is spawned once, and never after an answer.
+
+    Args:
+        replaces: mark of the program that was lost within the turn, if this takes its place.
+    """
+    if replaces is not None and oracle.marks.get(replaces) == seq and mark not in oracle.marks:
+        return
     if mark in oracle.marks or seq in oracle.marks.values():
         raise Violation("I5", f"command {seq} started a program twice")
     if seq in oracle.results:
@@ -176,6 +182,8 @@ def I7_spawn(generation: int, surviving: Sequence[Image | None]) -> int:
         if image is None or image.turn is None or image.turn.generation != generation:
             raise Violation("I7", f"program {generation} was ordered before its turn was durable")
         seq = image.turn.controller_seq
+        if image.turn.restarts:
+            continue  # Its program was lost after the answer and takes its own place again.
         place = seq - image.compacted_through_controller_seq - 1
         if 0 <= place < len(image.commands) and image.commands[place].answer is not None:
             raise Violation("I14", f"command {seq} has an answer and is executed")
@@ -207,7 +215,7 @@ def I9(before: Image | None, image: Image) -> None:
     if before is None or before.turn is None or image.unrecoverable_outcome is not None:
         return
     over = before.turn
-    if image.turn is not None and image.turn.generation == over.generation:
+    if image.turn is not None and image.turn.ordinal == over.ordinal:
         return
     ends = (b'"turn.completed"', b'"turn.failed"', b'"turn.interrupted"', b'"turn.cancelled"')
     produced = image.next_source_seq - before.next_source_seq

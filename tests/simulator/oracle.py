@@ -112,7 +112,7 @@ class Oracle:
         invariants.I17(seq, self)
         return seq
 
-    def program_spawned(self, mark: str, seq: int) -> None:
+    def program_spawned(self, mark: str, seq: int, replaces: str | None = None) -> None:
         """Judge an effect on the outside world."""
-        invariants.I5_spawn(mark, seq, self)
+        invariants.I5_spawn(mark, seq, self, replaces)
         self.marks[mark] = seq

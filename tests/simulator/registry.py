@@ -9,6 +9,7 @@ from tests.simulator.options import (
     clock,
     connection,
     controllers,
+    dialogue,
     endings,
     lies,
     pressure,
@@ -34,6 +35,7 @@ def short_options() -> tuple[Option[ShortWorld], ...]:
         programs.SHORT,
         pressure.SHORT,
         rollback.SHORT,
+        dialogue.SHORT,
     )
 
 

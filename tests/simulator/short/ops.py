@@ -12,6 +12,7 @@ from protocol.ids import SourceSeq
 from runnerd.core.step import next_deadline
 from tests.simulator.option import Op
 from tests.simulator.short.program import Program
+from tests.simulator.short.talker import Talker
 from tests.simulator.short.world import World
 
 STANDING_DEADLINE_MS: Final = 50
@@ -137,6 +138,10 @@ def answer_order(world: World) -> None:
         spawn(world, program)
         return
     may_print = program.released and program.reading is not None and not program.stopping
+    if may_print and isinstance(program, Talker) and not stream.chance("exit", 10):
+        world.inbox.append(program.speak(stream))
+        return
+    may_print = may_print and not isinstance(program, Talker)
     if may_print and not stream.chance("exit", 25):
         assert program.reading is not None
         count = stream.between("lines", 1, min(4, program.reading.lines_max))
@@ -150,7 +155,7 @@ def answer_order(world: World) -> None:
 
 def spawn(world: World, program: Program) -> None:
     """Let the program come to be: an effect on the outside world."""
-    world.oracle.program_spawned(program.mark, program.controller_seq)
+    world.oracle.program_spawned(program.mark, program.controller_seq, program.replaces)
     world.inbox.append(program.start(fails=False))
 
 

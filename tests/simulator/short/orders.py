@@ -18,12 +18,14 @@ from runnerd.core.actions import (
     SendResult,
     StartHarness,
     StopHarness,
+    TellHarness,
 )
 from runnerd.core.inputs import ConnectionLost
 from tests.simulator import invariants
 from tests.simulator.judge import ENDS
 from tests.simulator.short.peer import Link
 from tests.simulator.short.program import Program
+from tests.simulator.short.talker import Talker
 from tests.simulator.short.world import LEAST_PAUSE_MS, TERMINAL_TYPES, World
 from tests.simulator.verdict import Violation
 
@@ -49,6 +51,9 @@ def perform(world: World, action: Action) -> None:
             _start_program(world, action)
         case ReleaseHarness() | ReadHarness() | StopHarness():
             _order_program(world, action)
+        case TellHarness():
+            if isinstance(world.program, Talker):
+                world.program.tell(action, world.surviving(), world.seen)
         case Exit():
             _exit(world, action)
         case _:
@@ -125,7 +130,11 @@ def _start_program(world: World, order: StartHarness) -> None:
     if program is not None and program.generation == order.generation:
         return  # An order that is repeated changes nothing.
     seq = world.oracle.program_ordered(order.generation, world.surviving())
-    world.program = Program.ordered(order, seq)
+    kind = Talker if order.kind == "jsonl" else Program
+    world.program = kind.ordered(order, seq)
+    if program is not None and program.was_lost and program.controller_seq == seq:
+        world.program.replaces = program.mark
+        world.seen.add("lost program replaced")
 
 
 def _order_program(world: World, order: ReleaseHarness | ReadHarness | StopHarness) -> None:

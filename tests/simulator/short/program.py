@@ -5,7 +5,7 @@ to know turns and events.
 """
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Self
 
 from protocol.ids import Generation
 from protocol.process_birth import ProcessBirth
@@ -42,11 +42,19 @@ class Program:
     stopping: bool = False
     ended: HarnessExited | None = None
     lines: int = 0
+    replaces: str | None = None
+    """Mark of the program that was lost within the same turn, if this takes its place."""
 
     @classmethod
-    def ordered(cls, order: StartHarness, controller_seq: int) -> "Program":
+    def ordered(cls, order: StartHarness, controller_seq: int) -> Self:
         """Return a program that is not spawned yet."""
         return cls(order.generation, order.launch_mark, controller_seq, order.lines_accepted)
+
+    @property
+    def was_lost(self) -> bool:
+        """True if a signal ended it that its runner had not ordered."""
+        ended = self.ended
+        return ended is not None and ended.exit.signal is not None and not self.stopping
 
     @property
     def is_alive(self) -> bool:

@@ -19,8 +19,9 @@ from tests.simulator.short.calm import calm_step
 from tests.simulator.short.orders import perform
 from tests.simulator.short.peer import Peer
 from tests.simulator.short.program import Program
+from tests.simulator.short.talker import GREETING, PREPARE, Talker
 from tests.simulator.short.told import note
-from tests.simulator.short.world import World, settings_of
+from tests.simulator.short.world import USUAL_BYTES, World, settings_of
 from tests.simulator.verdict import Violation
 
 JOURNAL_COMMANDS: Final = 127
@@ -38,6 +39,8 @@ class Start:
 
 def put_in_place(world: World, name: str) -> None:
     """Let the history begin where the start of this name leaves off, with no process."""
+    if world.profile.has("dialogue"):
+        name = _SPEAKING.get(name, name)
     world.start_name = name
     start = _start(name)
     if start is None:
@@ -63,7 +66,7 @@ def _start(name: str) -> Start | None:
     if script is None:
         return None
     profile = Profile({})
-    settings = settings_of(16 * 2**20, 2**20)
+    settings = settings_of(*USUAL_BYTES)
     world = World(Draws(0, {}), profile, settings, Mode.STRICT, note, perform)
     script(world)
     world.crash()
@@ -100,9 +103,9 @@ def _connected(world: World) -> None:
         raise Violation("I20", "a calm start does not connect")
 
 
-def _ready(world: World) -> None:
+def _ready(world: World, prepare: bytes = ops.PREPARE) -> None:
     _connected(world)
-    for command_type, payload in (("run.prepare", ops.PREPARE), ("session.open", b"{}")):
+    for command_type, payload in (("run.prepare", prepare), ("session.open", b"{}")):
         _command(world, command_type, payload)
         _settle(world)
 
@@ -119,6 +122,35 @@ def _in_turn(world: World) -> None:
         _step_without_peer(world)
 
 
+def _ready_to_speak(world: World) -> None:
+    _ready(world, PREPARE)
+
+
+def _talking(world: World) -> None:
+    """A live turn whose program has asked and called, all of it committed."""
+    _ready_to_speak(world)
+    _command(world, "turn.start")
+    while world.program is None or not world.program.released:
+        _step_without_peer(world)
+    _settle_but_the_program(world)
+    program = world.program
+    assert isinstance(program, Talker)
+    world.inbox.append(program.say(*GREETING))
+    _settle_but_the_program(world)
+    if not program.told_through:
+        raise Violation("I20", "a program that is ready was not greeted")
+
+
+def _settle_but_the_program(world: World) -> None:
+    while world.write is not None or world.inbox or world.peer.arrived > world.peer.cursor:
+        if world.write is not None:
+            world.finish_write()
+        elif world.inbox:
+            world.turn(len(world.inbox))
+        else:
+            ops.acknowledge(world)
+
+
 def _long_journal(world: World) -> None:
     """As many answered commands as the journal holds, but one."""
     _ready(world)
@@ -132,6 +164,10 @@ _SCRIPTS: Final[dict[str, Callable[[World], None] | None]] = {
     "ready": _ready,
     "in turn": _in_turn,
     "long journal": _long_journal,
+    "ready to speak": _ready_to_speak,
+    "talking": _talking,
 }
+_SPEAKING: Final = {"ready": "ready to speak", "in turn": "talking"}
+"""Where a history with a dialogue begins instead."""
 STARTS: Final = (*["ready"] * 6, *["in turn"] * 6, *["nothing"] * 3, "long journal")
 """As often as each is worth: a long journal costs most."""
