@@ -143,25 +143,31 @@ def _weight_prepare(world: World) -> int:
     return 1 if prepared and bytes(prepared[-1]) == PREPARE else 20
 
 
+def _weight_turn(world: World) -> int:
+    is_idle = world.program is None or not world.program.is_alive
+    return 60 if is_idle and _weight_prepare(world) == 1 else 0
+
+
 SHORT: Final = Option[World](
     FAMILY,
     families=(FAMILY,),
     ops=(Op("pipe takes", _may_take, take, FAMILY),),
     commands=(
         Command("run.prepare", _weight_prepare, lambda _: PREPARE, FAMILY),
+        Command("turn.start", _weight_turn, family=FAMILY),
         Command(
             "semantic_tool.result",
-            lambda w: 12 if _has(w, "semantic_tool.input") else 0,
+            lambda w: 30 if _has(w, "semantic_tool.input") else 0,
             result_payload,
             FAMILY,
         ),
         Command(
             "request.resolve",
-            lambda w: 12 if _has(w, "runtime_request.created") else 0,
+            lambda w: 20 if _has(w, "runtime_request.created") else 0,
             answer_payload,
             FAMILY,
         ),
     ),
     audit=audit,
-    sometimes=("result told", "answer told", "lost program replaced"),
+    sometimes=("program was answered",),
 )

@@ -169,11 +169,11 @@ class Talker(Program):
         if command["type"] == "semantic_tool.result" and not _is_refusal(payload):
             self._once("result of " + payload["callId"])
             _is_stored_result(payload, surviving)
-            seen.add("result told")
+            seen.add("program was answered")
         if command["type"] == "request.resolve" and payload["outcome"] == "resolved":
             self._once("answer to " + payload["requestId"])
             _is_stored_answer(payload, surviving)
-            seen.add("answer told")
+            seen.add("program was answered")
 
     def _once(self, what: str) -> None:
         if what in self.answers:
