@@ -72,6 +72,8 @@ class Shell:
         self._touched: dict[RunSlot, None] = {}
         """Fed or committed since they were last drained."""
         self._unflushed: dict[Connection, None] = {}
+        self._changed: dict[RunSlot, None] = {}
+        """Whose view is another since those who wait for that were last woken."""
         self._deadlines = Deadlines()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: MonoMs | None = None
@@ -176,12 +178,17 @@ class Shell:
         touched, self._touched = self._touched, {}
         for slot in touched:
             self._drain(slot, now)
-            self._deadlines.set(slot, next_deadline(slot.driver.staged))
         unflushed, self._unflushed = self._unflushed, {}
         for connection in unflushed:
             connection.flush()
-        # Last: from here on the writer thread wants the interpreter, and peers have their answers.
+        # Once peers have their answers: from here on the writer thread wants the interpreter.
         self._commits.begin()
+        # Nobody waits for the rest, and there is time for it while the disk is waited for.
+        for slot in touched:
+            self._deadlines.set(slot, next_deadline(slot.driver.staged))
+        changed, self._changed = self._changed, {}
+        for slot in changed:
+            slot.published()
         self._arm_timer(now)
 
     def _feed(self, slot: RunSlot, stimulus: Input, now: Now) -> None:
@@ -211,10 +218,9 @@ class Shell:
 
     def _drain(self, slot: RunSlot, now: Now) -> None:
         ack: SendControl | None = None
-        published = False
         while (action := slot.driver.next_action()) is not None:
             if isinstance(action, Publish):
-                published = True
+                self._changed[slot] = None
             elif isinstance(action, SendControl) and isinstance(action.message, Ack):
                 # Cumulative: of several that leave together the last says it all.
                 if ack is not None and ack.connection != action.connection:
@@ -227,15 +233,13 @@ class Shell:
                 self._perform(slot, action, now)
         if ack is not None:
             self._perform(slot, ack, now)
-        if published:
-            slot.published()
 
     def _perform(self, slot: RunSlot, action: Action, now: Now) -> None:
         match action:
             case Reply():
                 slot.reply(action)
             case Publish():
-                slot.published()
+                self._changed[slot] = None
             case SendPlain() | OpenChannel() | SendControl() | CloseConnection():
                 peer = slot.peers.get(action.connection)
                 if peer is not None and peer.connection.is_open:
@@ -274,7 +278,7 @@ class Shell:
         for commit in written:
             if any(isinstance(change, PutCredential) for change in commit.write.writes):
                 self._index_credentials(commit.slot)
-            commit.slot.published()
+            self._changed[commit.slot] = None
             self._touched[commit.slot] = None
 
     def run_fenced(self, slot: RunSlot, code: ErrorCode) -> None:

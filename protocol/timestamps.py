@@ -10,6 +10,7 @@ from typing import Final
 from protocol.base.clock import UnixMs
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND: Final = timedelta(milliseconds=1)
 _MAX_UNIX_MS: Final = 253_402_300_799_999
 """The last millisecond of the year 9999."""
 TIMESTAMP_PATTERN: Final = r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{3})?Z"
@@ -27,7 +28,8 @@ def rfc3339_ms(unix_ms: UnixMs) -> str:
     """
     if not 0 <= unix_ms <= _MAX_UNIX_MS:
         raise ValueError("the instant lies outside 1970..9999")
-    moment = _EPOCH + timedelta(milliseconds=unix_ms)
+    seconds, milliseconds = divmod(unix_ms, 1_000)
+    moment = _EPOCH + timedelta(0, seconds, 1_000 * milliseconds)
     return moment.isoformat(timespec="milliseconds")[:-6] + "Z"
 
 
@@ -39,5 +41,5 @@ def unix_ms_of(text: object) -> UnixMs | None:
         moment = datetime.fromisoformat(text)
     except ValueError:
         return None
-    unix_ms = (moment - _EPOCH) // timedelta(milliseconds=1)
+    unix_ms = (moment - _EPOCH) // _MILLISECOND
     return UnixMs(unix_ms) if unix_ms >= 0 else None
