@@ -94,6 +94,9 @@ WRITE_STALL_TIMEOUT_MS: Final = 30_000
 """A peer that reads nothing for this long is dropped."""
 READ_AHEAD_BYTES_MAX: Final = MIB
 """Read from all connections during one commit; then reading waits (architecture 8.2)."""
+SOCKET_READ_BYTES: Final = 64 * KIB
+"""One read of a socket, into memory that is kept. The event loop's own 256 KiB are mapped and
+unmapped for every read, which costs more than to open a frame."""
 STORE_RETRY_MS: Final = 100
 STORE_RETRY_MS_MAX: Final = 5_000
 """Between attempts to load a fenced run again; doubles from the first to the second."""

@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from controller_mock.core.inputs import ConnectionHandle
-from controller_mock.io.websocket import Connection, Receiver
+from controller_mock.io.websocket import Connection, Receiver, new_buffer
 from protocol.carrier import ServerCarrier
 from protocol.errors import ErrorCode, PrpError
 from protocol.limits import FRAME_BYTES_MAX, HANDSHAKE_STEP_TIMEOUT_MS
@@ -78,10 +78,11 @@ async def listen(
         PrpError: LISTEN_FAILED if the address cannot be bound.
     """
     loop = asyncio.get_running_loop()
+    buffer = new_buffer()
 
     def connection() -> Connection:
         carrier = ServerCarrier(path, FRAME_BYTES_MAX)
-        return Connection(handles.take(), carrier, receiver, loop)
+        return Connection(handles.take(), carrier, receiver, loop, buffer)
 
     try:
         server = await loop.create_server(

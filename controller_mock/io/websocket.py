@@ -14,6 +14,7 @@ from protocol.carrier import Failed, Opened, PongReceived, ServerCarrier, TextRe
 from protocol.errors import ErrorCode
 from protocol.limits import (
     HANDSHAKE_STEP_TIMEOUT_MS,
+    SOCKET_READ_BYTES,
     WRITE_BUFFER_BYTES_MAX,
     WRITE_BUFFER_HIGH_BYTES,
     WRITE_STALL_TIMEOUT_MS,
@@ -55,7 +56,7 @@ class Receiver(Protocol):
         ...
 
 
-class Connection(asyncio.Protocol):
+class Connection(asyncio.Protocol, asyncio.BufferedProtocol):
     """The carrier's side of one peer; no close frame is ever sent."""
 
     def __init__(
@@ -64,8 +65,16 @@ class Connection(asyncio.Protocol):
         carrier: ServerCarrier,
         receiver: Receiver,
         loop: asyncio.AbstractEventLoop,
+        buffer: memoryview | None = None,
     ) -> None:
+        """Prepare for a transport.
+
+        Args:
+            buffer: for what is read, until it is copied out at once; connections of one loop
+                may share it, so that an idle one needs none.
+        """
         self.handle = handle
+        self._buffer = new_buffer() if buffer is None else buffer
         self._carrier = carrier
         self._receiver = receiver
         self._loop = loop
@@ -169,6 +178,12 @@ class Connection(asyncio.Protocol):
         else:
             transport.abort()
 
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.data_received(bytes(self._buffer[:nbytes]))
+
     def data_received(self, data: bytes) -> None:
         if not self._taken:
             return
@@ -214,3 +229,8 @@ class Connection(asyncio.Protocol):
         if self._stall_timer is not None:
             self._stall_timer.cancel()
             self._stall_timer = None
+
+
+def new_buffer() -> memoryview:
+    """Return memory for one read."""
+    return memoryview(bytearray(SOCKET_READ_BYTES))

@@ -18,6 +18,7 @@ from protocol.limits import (
     PEER_ANSWER_TIMEOUT_MS,
     PEER_SILENCE_MS,
     READ_AHEAD_BYTES_MAX,
+    SOCKET_READ_BYTES,
     WRITE_BUFFER_HIGH_BYTES,
 )
 from runnerd.core.actions import SendEvent, SendResult
@@ -29,7 +30,7 @@ _SILENCE_S: Final = PEER_SILENCE_MS / _MS
 _ANSWER_S: Final = PEER_ANSWER_TIMEOUT_MS / _MS
 
 
-class Wire(asyncio.Protocol):
+class Wire(asyncio.Protocol, asyncio.BufferedProtocol):
     """A connection from its first byte to its one report that it ended."""
 
     def __init__(self, link: Link, clock: Clock, post: Callable[[Input], None]) -> None:
@@ -44,6 +45,7 @@ class Wire(asyncio.Protocol):
         self._post = post
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
+        self._buffer = memoryview(bytearray(SOCKET_READ_BYTES))
         self._waiting: deque[SendEvent | SendResult] = deque()
         self._is_full = False
         self._is_writing_state = False
@@ -107,6 +109,12 @@ class Wire(asyncio.Protocol):
         if self.link.phase is Phase.OPEN:
             self._watch_peer()
         self.flush()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.data_received(bytes(self._buffer[:nbytes]))
 
     def data_received(self, data: bytes) -> None:
         if self._has_reported:
