@@ -93,10 +93,10 @@ def test_full_disk_is_one_edge_that_pauses_the_program_and_refuses_turns() -> No
     world.feed(StorageRoom(is_tight=True))
 
     assert not any(isinstance(action, ReadHarness) for action in paused)
-    assert world.durable.lifecycle is Lifecycle.BACKPRESSURE
+    tight = world.durable.lifecycle
     assert world.event_types().count("runner.backpressure") == 1
     world.feed(StorageRoom(is_tight=False))
-    assert world.durable.lifecycle is Lifecycle.READY
+    assert (tight, world.durable.lifecycle) == (Lifecycle.BACKPRESSURE, Lifecycle.READY)
     assert world.event_types().count("runner.backpressure") == 2
 
 
