@@ -213,8 +213,13 @@ def check_result(result: Mapping[str, JsonValue]) -> RunSnapshot:
 
 
 def snapshot_schema() -> dict[str, object]:
-    """Return the JSON Schema of the envelope, as it is checked in."""
-    return msgspec.json.schema(RunSnapshot)
+    """Return the JSON Schema of the envelope, as it is checked in.
+
+    Codes are added over time, so to a reader one is any word of their form.
+    """
+    schema = msgspec.json.schema(RunSnapshot)
+    schema["$defs"][ErrorCode.__name__] = {"type": "string", "pattern": "^[a-z][a-z0-9_]*$"}
+    return schema
 
 
 def fresh_readiness(outcome: Outcome, evaluation: Evaluation) -> ReleaseReadiness:

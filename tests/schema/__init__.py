@@ -1,0 +1,1 @@
+"""What is generated from our structs for readers in other languages."""
