@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from tests.simulator import planted_cli
 from tests.simulator.batch import Batch, run_seeds
+from tests.simulator.planted import hunt
 from tests.simulator.registry import sometimes_of
 from tests.simulator.report import ROOT, full_report
 from tests.simulator.stacks import STACKS, replay
@@ -31,7 +31,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if asked.list:
         return _list()
     if asked.planted is not None:
-        return planted_cli.run(asked.planted or None)
+        return _planted(asked.planted)
+    if asked.hunt:
+        return _hunt(asked)
     if asked.tape is not None:
         return _one(replay(read(Path(asked.tape))), asked)
     if asked.seed is not None:
@@ -47,12 +49,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seeds", metavar="A..B", help="histories A to B, both included")
     parser.add_argument("--minutes", type=float, metavar="M", help="fresh seeds for M minutes")
     parser.add_argument("--workers", type=int, metavar="N", help="processes (default: all cores)")
-    parser.add_argument("--planted", nargs="?", const="", metavar="ID", help="kill planted bugs")
+    parser.add_argument("--planted", nargs="*", metavar="ID", help="kill planted bugs")
     parser.add_argument("--list", action="store_true", help="what there is")
     parser.add_argument("--tape", metavar="FILE", help="a history that was written down")
     parser.add_argument("--build-check", action="store_true", help="run twice, compare traces")
     parser.add_argument("--story", action="store_true", help="tell a history that went well")
     parser.add_argument("--hash", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--hunt", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--need", action="append", default=[], help=argparse.SUPPRESS)
     return parser
 
 
@@ -154,8 +158,52 @@ def _summary(batch: Batch) -> str:
 def _list() -> int:
     for stack in STACKS:
         print(f"{stack}: {', '.join(sometimes_of(stack))}")
-    print(planted_cli.listing())
+    for bug in hunt.BUGS:
+        print(f"{bug.number:5} {bug.stack:6} {'/'.join(bug.dies_by):8} {bug.words}")
+    _say_elsewhere()
     return 0
+
+
+def _say_elsewhere() -> None:
+    for other in hunt.ELSEWHERE:
+        print(f"{other.number:5} not here: {other.why} ({other.words})")
+
+
+# --- planted bugs -------------------------------------------------------------------------------
+
+
+def _planted(numbers: list[str]) -> int:
+    verdicts = hunt.hunt_all(hunt.chosen(numbers))
+    killed = sum(verdict.is_killed for verdict in verdicts)
+    print(f"{killed} of {len(verdicts)} planted bugs killed")
+    _say_elsewhere()
+    return 0 if killed == len(verdicts) else 1
+
+
+def _hunt(asked: argparse.Namespace) -> int:
+    """Print the first failure of fresh histories in this tree, and nothing else."""
+    if asked.build_check:
+        deadline_s = time.monotonic() + 60 * asked.minutes
+        seed = 0
+        while time.monotonic() < deadline_s:
+            if hash_elsewhere(asked.stack, seed, "1") != hash_elsewhere(asked.stack, seed, "2"):
+                print("I23 the traces of one seed differ")
+                return 1
+            seed += 1
+        return 0
+    batch = run_seeds(
+        asked.stack,
+        0,
+        None,
+        minutes=asked.minutes,
+        workers=asked.workers,
+        stops_at_failure=True,
+        needed=tuple(asked.need),
+    )
+    if not batch.failures:
+        return 0
+    print(batch.failures[0][1])
+    return 1
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import multiprocessing
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from itertools import count
 from multiprocessing.queues import SimpleQueue
@@ -46,12 +46,12 @@ class Batch:
         self.seen.update(other.seen)
 
 
-def run_chunk(stack: str, seeds: range) -> Batch:
-    """Run some histories in this process."""
+def run_chunk(stack: str, seeds: range, needed: Collection[str] = ()) -> Batch:
+    """Run some histories in this process; the needed families are on in each."""
     batch = Batch(stack)
     began_s = time.process_time()
     for seed in seeds:
-        outcome = STACKS[stack](seed)
+        outcome = STACKS[stack](seed, needed=needed)
         batch.histories += 1
         batch.entries += len(outcome.trace)
         batch.virtual_ms += outcome.virtual_ms
@@ -71,6 +71,7 @@ def run_seeds(
     minutes: float | None = None,
     workers: int | None = None,
     stops_at_failure: bool = False,
+    needed: Collection[str] = (),
     told: Callable[[Batch], None] | None = None,
 ) -> Batch:
     """Run histories of seeds ``first`` to ``last`` - 1, or until the time is over.
@@ -86,7 +87,7 @@ def run_seeds(
     processes = [
         context.Process(
             target=_work,
-            args=(stack, _chunks(stack, first, last, index, number), deadline_s, parts),
+            args=(stack, _chunks(stack, first, last, index, number), deadline_s, needed, parts),
             daemon=True,
         )
         for index in range(number)
@@ -125,13 +126,14 @@ def _work(
     stack: str,
     chunks: Iterator[range],
     deadline_s: float | None,
+    needed: Collection[str],
     parts: "SimpleQueue[Batch | str | None]",
 ) -> None:
     try:
         for seeds in chunks:
             if deadline_s is not None and time.monotonic() >= deadline_s:
                 break
-            parts.put(run_chunk(stack, seeds))
+            parts.put(run_chunk(stack, seeds, needed))
     except BaseException as fault:
         # Nobody would ever wake the reader.
         parts.put(f"{type(fault).__name__}: {fault}")

@@ -148,6 +148,8 @@ class Observer:
             return TORN
         file = self._disk.inodes[found]
         assert isinstance(file, File)
+        if file.tail:
+            return TORN
         if not file.pieces and len(file.data) == len(file.stable):
             return self._image(found)
         return parse(bytes(file.data))
@@ -156,7 +158,7 @@ class Observer:
         if number is None:
             return TORN
         file = self._disk.inodes.get(number)
-        if not isinstance(file, File) or file.pieces:
+        if not isinstance(file, File) or file.pieces or file.stable_tail:
             return TORN
         known = self._read.get(number)
         if known is None or known.stable is not file.stable:

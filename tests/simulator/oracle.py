@@ -88,8 +88,8 @@ class Oracle:
 
     def event_left(self, seq: int, body: bytes, surviving: Sequence[Image | None]) -> None:
         """Judge an event that became visible, against the disk's own opinion."""
-        invariants.I7_event(seq, body, surviving)
         invariants.I2(seq, body, self)
+        invariants.I7_event(seq, body, surviving)
         self.frozen_through = max(self.frozen_through, seq)
 
     def result_left(

@@ -35,12 +35,19 @@ class Profile:
         return ",".join([*drawn, *(f"{name}={value}" for name, value in self.facts.items())])
 
 
-def draw_profile(draws: Draws, families: Iterable[str], disabled: Collection[str] = ()) -> Profile:
+def draw_profile(
+    draws: Draws,
+    families: Iterable[str],
+    disabled: Collection[str] = (),
+    needed: Collection[str] = (),
+) -> Profile:
     """Let each family exist with probability one half, in one of two intensities.
 
     Args:
         disabled: families that are off whatever was drawn; no other draw moves by that.
+        needed: families that are in a storm whatever was drawn.
     """
     stream = draws.stream("profile")
     drawn = {family: stream.pick(family, _DRAWN) for family in families}
+    drawn.update(dict.fromkeys(needed, STORM))
     return Profile({name: OFF if name in disabled else level for name, level in drawn.items()})

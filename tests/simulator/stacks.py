@@ -24,6 +24,7 @@ class Stack(Protocol):
         recording: Recording | None = None,
         disabled: Collection[str] = (),
         steps_max: int = STEPS_ANY,
+        needed: Collection[str] = (),
     ) -> Outcome:
         """Run one history; nothing is raised but faults of the simulator."""
         ...

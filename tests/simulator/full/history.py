@@ -33,12 +33,13 @@ def run_full(
     recording: Recording | None = None,
     disabled: Collection[str] = (),
     steps_max: int = STEPS_MAX,
+    needed: Collection[str] = (),
 ) -> Outcome:
     """Run one schedule and return how it went; nothing is raised but faults of the simulator."""
     draws = Draws(seed, recording)
     options = full_options()
     families = [family for option in options for family in option.families]
-    profile = draw_profile(draws, families, disabled)
+    profile = draw_profile(draws, families, disabled, needed)
     stream = draws.stream("profile")
     mode = stream.pick("disk mode", (Mode.STRICT, Mode.EXT4_LIKE))
     steps = min(steps_max, stream.pick("steps", LONGEST))

@@ -177,6 +177,8 @@ class Network:
         self._tap = tap
         self.connections: list[Connection] = []
         self.opened = 0
+        self.arrives: Callable[[int, bytes], None] = lambda number, data: None
+        """Is told what a server is about to read, and of which connection."""
 
     def connect(self) -> Connection:
         """Return a new connection without ends."""
@@ -241,6 +243,8 @@ class Network:
                 data += pipe.chunks.popleft().data
                 count -= 1
         pipe.in_flight -= len(data)
+        if pipe is connection.to_server:
+            self.arrives(connection.number, data)
         reader = connection.reader(pipe)
         if reader is not None:
             reader.receive(data)

@@ -63,6 +63,9 @@ class Session:
     told: list[Plain] = field(default_factory=list)
     """What the controller has said, in order."""
     proof_is_right: bool = False
+    proof_frame: bytes = b""
+    """The frame that carries the runner's answer, and what has arrived of its direction."""
+    arrived: bytearray = field(default_factory=bytearray)
     expected_seq: int | None = None
     """The event that is due next from the runner; None before the welcome."""
     connection_id: str = ""
@@ -77,7 +80,7 @@ class Tap:
         """Tokens by the public name of their credential."""
         self.sessions: dict[int, Session] = {}
         self.proven: set[str] = set()
-        """Credentials for which a right proof was written."""
+        """Credentials for which a right proof has arrived at the controller."""
         self.bought: set[bytes] = set()
         """Tickets that have bought a lease."""
         self.nonces: dict[tuple[bytes, int], bytes] = {}
@@ -98,9 +101,21 @@ class Tap:
             return
         for text in texts(data):
             if end.is_client:
+                had_keys = session.keys is not None
                 self._from_runner(session, text)
+                if not had_keys and session.keys is not None:
+                    session.proof_frame = data
             else:
                 self._from_controller(session, text)
+
+    def arrives(self, number: int, data: bytes) -> None:
+        """Look at what the controller is about to read, until the proof is in it."""
+        session = self.sessions.get(number)
+        if session is None or not session.proof_is_right or session.credential in self.proven:
+            return
+        session.arrived += data
+        if session.proof_frame in session.arrived:
+            self.proven.add(session.credential)
 
     def _from_runner(self, session: Session, text: bytes) -> None:
         if session.keys is not None:
@@ -114,8 +129,6 @@ class Tap:
             token = self.tokens[session.credential]
             session.keys = Keys(token, session.challenge, response.client_proof)
             session.proof_is_right = session.keys.expected_proof == response.client_proof
-            if session.proof_is_right:
-                self.proven.add(session.credential)
 
     def _from_controller(self, session: Session, text: bytes) -> None:
         if session.keys is None:

@@ -65,6 +65,7 @@ class World:
         self.runner_machine = Machine(mode, draws.seed, drift_ppm)
         self.controller_machine = Machine(mode, ~draws.seed)
         self.judge = StateJudge(self.runner_machine, self.trace, self.seen)
+        self.network = Network(lambda: self.now_ms, self._delay_ms, self._tapped)
         self.use_settings(settings)
         self.run_id = IDENTITY.run_id
         self.config = RunConfig(
@@ -78,7 +79,6 @@ class World:
         self.programs.ordered = self._program_ordered
         self.programs.spawned = self._program_spawned
         self.programs.released = self._program_released
-        self.network = Network(lambda: self.now_ms, self._delay_ms, self._tapped)
         self.scheduler = Scheduler(draws.stream("schedule"), "round robin", 0)
         self.jobs: list[Job] = []
         self.runner: RunnerNode | None = None
@@ -103,6 +103,7 @@ class World:
         self.oracle = Oracle(ENVELOPE_BYTES, settings.max_outbox_bytes, settings.p0_reserve_bytes)
         self.observers = Observers(self)
         self.tap = Tap(self.observers)
+        self.network.arrives = self.tap.arrives
         self.authority = Authority(
             self.runner_machine, self.oracle, self.seen, self.observers.session_of
         )

@@ -68,6 +68,27 @@ def repeat_command(world: World) -> None:
         world.seen.add("command repeated")
 
 
+def reuse_id(world: World) -> None:
+    """Give the next command the id of one that the journal has forgotten (duplicate-command)."""
+    image = world.oracle.image
+    assert image is not None
+    forgotten = world.draws.stream("peer").choose("id", image.compacted_through_controller_seq)
+    command = world.peer.queue("session.snapshot")
+    reused = msgspec.structs.replace(command, command_id=world.peer.commands[forgotten].command_id)
+    world.peer.commands[-1] = reused
+    world.peer.delivered.add(reused.controller_seq)
+    world.reused.add(reused.controller_seq)
+    world.seen.add("id reused")
+    world.inbox.append(world.peer.says(Deliver(reused), world.peer_now_ms))
+
+
+def may_reuse(world: World) -> int:
+    image, peer = world.oracle.image, world.peer
+    if not _may_lie(world) or image is None or peer.open_command is not None or peer.revoked:
+        return 0
+    return 12 if 0 < image.compacted_through_controller_seq < len(peer.commands) else 0
+
+
 def renew_unasked(world: World) -> None:
     """Extend a lease by far although nobody asked, or for another expiry than was asked."""
     later = LeaseRenewed(
@@ -90,12 +111,13 @@ def _may_lie(world: World) -> int:
 
 SHORT: Final = Option[World](
     "lies",
-    families=("forged_ack", "altered", "repeated", "unasked"),
+    families=("forged_ack", "altered", "repeated", "unasked", "reused"),
     ops=(
         Op("forged ack", _may_lie, forge_ack, "forged_ack"),
         Op("altered command", _may_lie, alter_command, "altered"),
         Op("skipped command", _may_lie, skip_command, "altered"),
         Op("repeated command", lambda w: 3 * _may_lie(w), repeat_command, "repeated"),
+        Op("reused id", may_reuse, reuse_id, "reused"),
         Op("unasked renewal", _may_lie, renew_unasked, "unasked"),
         Op("epoch back", _may_lie, take_epoch_back, "unasked"),
     ),
@@ -105,5 +127,6 @@ SHORT: Final = Option[World](
         "command repeated",
         "result replayed",
         "compacted command refused",
+        "id reused",
     ),
 )

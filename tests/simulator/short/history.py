@@ -32,6 +32,7 @@ def run_short(
     recording: Recording | None = None,
     disabled: Collection[str] = (),
     steps_max: int = STEPS_MAX,
+    needed: Collection[str] = (),
 ) -> Outcome:
     """Run one history and return how it went; nothing is raised but faults of the simulator.
 
@@ -41,7 +42,7 @@ def run_short(
     draws = Draws(seed, recording)
     options = short_options()
     families = [family for option in options for family in option.families]
-    profile = draw_profile(draws, families, disabled)
+    profile = draw_profile(draws, families, disabled, needed)
     stream = draws.stream("profile")
     mode = stream.pick("disk mode", (Mode.STRICT, Mode.EXT4_LIKE))
     longest = stream.pick("longest", LONGEST)

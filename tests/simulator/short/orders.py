@@ -99,6 +99,8 @@ def _send_result(world: World, action: SendResult) -> None:
         world.seen.add("result replayed")
     body = msgspec.json.encode(result)
     world.oracle.result_left(result.controller_seq, result.status, body, world.surviving())
+    if result.controller_seq in world.reused and result.status != "rejected":
+        raise Violation("I6", f"command {result.controller_seq} has an old id and was executed")
     if result.command_type == "runner.drain" and result.status == "completed":
         world.oracle.drained(result.controller_seq)
     peer.settled.setdefault(result.controller_seq, result)

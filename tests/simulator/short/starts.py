@@ -13,7 +13,7 @@ from tests.simulator.disk import ROOT, Directory, File, Mode
 from tests.simulator.draws import Draws
 from tests.simulator.image import DIRECTORY, NAME
 from tests.simulator.oracle import Oracle
-from tests.simulator.profile import Profile
+from tests.simulator.profile import STORM, Profile
 from tests.simulator.short import ops
 from tests.simulator.short.calm import calm_step
 from tests.simulator.short.orders import perform
@@ -41,6 +41,9 @@ def put_in_place(world: World, name: str) -> None:
     """Let the history begin where the start of this name leaves off, with no process."""
     if world.profile.has("dialogue"):
         name = _SPEAKING.get(name, name)
+    if world.profile.level("reused") == STORM and name == "nothing":
+        # Only a journal that is full forgets.
+        name = "long journal"
     world.start_name = name
     start = _start(name)
     if start is None:

@@ -133,6 +133,8 @@ class World:
         self.renewal_observed: int | None = None
         self.failed_at_boot_ms: int | None = None
         """When the runner was last told that a connection or an attempt ended."""
+        self.reused: set[int] = set()
+        """Commands under an id that was used before and is forgotten: they are to be refused."""
         self.stops = 0
         self.line_length = 0
         self._fs: DiskProcess | None = None

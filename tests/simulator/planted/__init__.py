@@ -1,0 +1,1 @@
+"""Bugs put into a copy of the tree, each of which the simulator must name by its invariant."""

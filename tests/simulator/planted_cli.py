@@ -1,9 +1,0 @@
-"""Not yet."""
-
-
-def run(bug: str | None) -> int:
-    return 0
-
-
-def listing() -> str:
-    return ""
