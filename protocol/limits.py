@@ -202,6 +202,8 @@ STORAGE_RETRY_DEADLINE_MS: Final = 30_000
 # Harness (runner-behaviour 12)
 COALESCED_TEXT_BYTES_MAX: Final = 16 * KIB
 """Longest text of an event that stands for several updates; bounds what one merge costs."""
+SNAPSHOT_EVENT_BYTES_MAX: Final = 128 * KIB
+"""A run's terminal envelope that travels in `run.terminal`; of a larger one only the digest."""
 TURN_END_ROOM_BYTES: Final = 8 * KIB
 """Room below the soft limit that a live turn keeps for the events of its end."""
 HARNESS_READ_LINES_MAX: Final = 256

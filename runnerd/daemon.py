@@ -18,7 +18,7 @@ from protocol.limits import HARNESS_GRACE_MS
 from runnerd.config import LOG_LEVEL_VARIABLE, Config, read_config
 from runnerd.core.actions import Exit
 from runnerd.core.duties import launch_mark
-from runnerd.core.inputs import OrphanSettled, Started
+from runnerd.core.inputs import HarnessExited, OrphanSettled, Started
 from runnerd.core.recovery import start
 from runnerd.core.state import Boot, Durable
 from runnerd.core.step import step
@@ -29,7 +29,7 @@ from runnerd.io.diagnostics import check_diagnostics_directory
 from runnerd.io.log import Log, StandardError
 from runnerd.io.resolver import Address, NotResolved, resolve
 from runnerd.io.signals import StopSignals
-from runnerd.io.state_file import StateFile
+from runnerd.io.state_file import RUNS_FOLDER, StateFile
 from runnerd.io.ticket_source import choose_ticket
 from runnerd.ticket import CapturedTicket
 
@@ -138,7 +138,15 @@ def _run(
         note=lambda code, reason: log.noted("peer_refused", code=code.value, reason=reason),
     )
     store = StateFile(PosixFilesystem(), entropy, config.state_dir, settings)
-    world = World(clock=SystemClock(), store=store, caller=caller, stops=stops, log=log, room=store)
+    world = World(
+        clock=SystemClock(),
+        store=store,
+        caller=caller,
+        stops=stops,
+        log=log,
+        room=store,
+        run_folder=os.path.join(config.state_dir, RUNS_FOLDER),
+    )
     _note_oddities(config, captured, log)
     try:
         driver = _begin(config, store.open(), world)
@@ -153,13 +161,14 @@ def _begin(config: Config, durable: Durable | None, world: World) -> RunnerDrive
     """Settle what an earlier process left behind, and give the core its first input."""
     entropy, clock = SystemEntropy(), world.clock
     orphan = _settle_orphan(durable, world)
+    ended = None if orphan is None else _settle_log(config, orphan, world)
     boot = Boot(
         state_id=entropy.token_bytes(_STATE_ID_BYTES).hex(),
         jitter_seed=int.from_bytes(entropy.token_bytes(_SEED_BYTES)),
         now=clock.now(),
     )
     driver: RunnerDriver = RunnerDriver(start(config.settings, durable, boot), step)
-    driver.feed(Started(orphan), clock.now())
+    driver.feed(Started(orphan, ended), clock.now())
     tell_room(driver, world.log, world.room, clock.now())
     return driver
 
@@ -174,6 +183,20 @@ def _settle_orphan(durable: Durable | None, world: World) -> OrphanSettled | Non
     settled = settle_orphan(durable.turn, mark, HARNESS_GRACE_MS)
     world.log.noted("orphan_settled", generation=settled.generation, outcome=settled.outcome)
     return settled
+
+
+def _settle_log(config: Config, orphan: OrphanSettled, world: World) -> HarnessExited | None:
+    """Bring the run's log up to the death of the process that kept it."""
+    from runnerd.harness.recording import recorder_in
+
+    assert world.run_folder is not None, "the daemon keeps a log"
+    recorder = recorder_in(world.run_folder, world.clock, config.settings.identity)
+    try:
+        return recorder.settle(orphan.generation)
+    except PrpError as error:
+        # The next turn is refused for the same reason, if it still holds then.
+        world.log.noted("run_log_not_settled", code=error.code.value, reason=error.message)
+        return None
 
 
 def _serve(driver: RunnerDriver, world: World) -> ErrorCode | None:

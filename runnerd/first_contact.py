@@ -34,6 +34,8 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     log: FactLog
     room: StateRoom | None = None
     """Of the store's disk; None for a store that never fills."""
+    run_folder: str | None = None
+    """Where the log of the run is kept; None for none."""
 
 
 def make_contact(driver: RunnerDriver, world: World) -> Call | Exit:

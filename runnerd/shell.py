@@ -13,6 +13,7 @@ import msgspec
 from anyio.abc import TaskGroup
 
 from protocol.base.atomic_file import WriteFailed as ReplaceFailed
+from protocol.ids import Identity
 from protocol.limits import HARNESS_GRACE_MS
 from runnerd.core.actions import (
     Action,
@@ -30,10 +31,13 @@ from runnerd.core.actions import (
     StopHarness,
     TellHarness,
 )
-from runnerd.core.inputs import Input
+from runnerd.core.inputs import HarnessExited, Input
+from runnerd.core.turns import judge
 from runnerd.driving import Alarm, RunnerDriver, end_write, tell_room
 from runnerd.first_contact import World
 from runnerd.harness.executor import Executor
+from runnerd.harness.recording import Recording, recorder_in
+from runnerd.harness.worker import Worker
 from runnerd.inbox import Inbox
 from runnerd.io.dialling import Call
 from runnerd.io.endpoint import Endpoint
@@ -94,8 +98,12 @@ class Shell:
         self._loop = asyncio.get_running_loop()
         self._inbox: Inbox[Input | WriteEnded | RoomFound | Fault] = Inbox(self._wake)
         self._endpoint = Endpoint(world.caller, world.clock, self._inbox.post, tasks)
+        identity = driver.staged.settings.identity
         self._executor = Executor(
-            self._inbox.post, run_id=driver.staged.settings.identity.run_id, environ=environ
+            self._inbox.post,
+            run_id=identity.run_id,
+            environ=environ,
+            recording=self._recording(identity),
         )
         self._writer = StateWriter(
             world.store,
@@ -108,6 +116,13 @@ class Shell:
         self._timer: asyncio.TimerHandle | None = None
         self._end: asyncio.Future[Exit] | None = None
         """Why it serves no more; None until it does."""
+
+    def _recording(self, identity: Identity) -> Recording | None:
+        folder = self._world.run_folder
+        if folder is None:
+            return None
+        worker = Worker(failed=lambda cause: self._inbox.post(Fault(cause)))
+        return Recording(lambda: recorder_in(folder, self._world.clock, identity), worker)
 
     async def run(self, call: Call) -> Exit:
         """Serve until the core orders the end."""
@@ -194,6 +209,11 @@ class Shell:
                     tell_room(driver, log, self._world.room, clock.now())
                 case Fault(cause=cause):
                     raise Faulted from cause
+                case HarnessExited(recorded=None) if self._executor.record(
+                    item, judge(driver.staged, item)
+                ):
+                    # It comes again once the log of the run has it (D9).
+                    continue
                 case _:
                     log.heard(item)
                     driver.feed(item, clock.now())

@@ -12,6 +12,7 @@ import msgspec
 
 from protocol.errors import PrpError
 from runnerd.flags import usage
+from runnerd.io.state_file import RUNS_FOLDER
 
 USAGE: Final = """\
 usage: runnerd runs list                          the runs of a folder
@@ -27,9 +28,6 @@ usage: runnerd runs list                          the runs of a folder
 Each takes `--runs DIR`, the folder of the logs, or `--state-dir DIR`, a runner's directory, in
 which that folder is `runs`; and `--json`. Only `reconcile` writes into the folder.
 """
-
-RUNS_FOLDER: Final = "runs"
-"""The folder of run logs inside a state directory."""
 
 _RUNS: Final = "--runs"
 _STATE_DIR: Final = "--state-dir"

@@ -13,6 +13,7 @@ from protocol.ids import ConnectionId, Generation
 from protocol.process_birth import ProcessBirth
 from protocol.secrets import Secret
 from runnerd.core.harness_messages import HarnessMessage
+from runnerd.core.verdict import Recorded
 
 
 class ProcessExit(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -85,10 +86,12 @@ class Started(msgspec.Struct, frozen=True):
     """The first input of every process.
 
     ``orphan`` is what became of the harness that the stored state names as live; None if it
-    names none.
+    names none. ``ended`` is its end, if an earlier process recorded it and died before it was
+    told: then nothing is unknown.
     """
 
     orphan: OrphanSettled | None = None
+    ended: "HarnessExited | None" = None
 
 
 class HarnessSpawned(msgspec.Struct, frozen=True):
@@ -130,7 +133,7 @@ class HarnessExited(msgspec.Struct, frozen=True, kw_only=True):
     """The harness ended, its output was read to the end, and its process tree is gone.
 
     ``violation`` is set when its output broke a bound. ``survivors`` counts processes that
-    could not be ended.
+    could not be ended. ``recorded`` is None where no log of the run is kept.
     """
 
     generation: Generation
@@ -138,6 +141,7 @@ class HarnessExited(msgspec.Struct, frozen=True, kw_only=True):
     logs: HarnessLogs
     violation: ErrorCode | None = None
     survivors: int = 0
+    recorded: Recorded | None = None
 
 
 class WriteFailed(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,9 +18,7 @@ follows for the run: `turns` changes the state.
     none, other exit     failed, failed         harness_process_failed
 """
 
-from typing import Final, Literal
-
-import msgspec
+from typing import Final
 
 from protocol.canonical_json import JsonValue
 from protocol.errors import ErrorCode
@@ -28,25 +26,10 @@ from runnerd.core.conversation import Conclusion, Dialogue
 from runnerd.core.inputs import HarnessExited, ProcessExit
 from runnerd.core.outbox import Draft
 from runnerd.core.state import Turn
+from runnerd.core.verdict import Outcome, RunState, TurnState
 
 TERMINAL_SCHEMA: Final = "paperclip.prp.terminal.v1"
 RESULT_SCHEMA: Final = "paperclip.run_result.v1"
-
-TurnState = Literal["completed", "failed", "interrupted", "cancelled"]
-RunState = Literal["succeeded", "failed", "cancelled"]
-
-
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What a turn's end is called."""
-
-    turn_state: TurnState
-    run_state: RunState
-    reason: str
-
-    @property
-    def succeeded(self) -> bool:
-        """Tell whether the run did what it was for."""
-        return self.run_state == "succeeded"
 
 
 def decide(turn: Turn, exited: HarnessExited, spoke: Dialogue | None) -> Outcome:
@@ -119,8 +102,13 @@ def terminal(
     process_exit: ProcessExit,
     facts: dict[str, JsonValue],
     spoke: Dialogue | None,
+    envelope: dict[str, JsonValue],
 ) -> list[Draft]:
-    """Return the last events of a turn and of its run: exactly one `run.terminal`."""
+    """Return the last events of a turn and of its run: exactly one `run.terminal`.
+
+    Args:
+        envelope: members of its payload that say how the run's log ended.
+    """
     has_result = outcome.succeeded if spoke is None else spoke.has_result
     conclusion = None if spoke is None else spoke.conclusion
     is_proposed = spoke is None and outcome.succeeded
@@ -144,6 +132,7 @@ def terminal(
     )
     if conclusion is not None:
         payload["harnessTerminalProposal"] = conclusion.proposal
+    payload.update(envelope)
     return [
         *([Draft("run.result.proposed", 0, _result(turn))] if is_proposed else []),
         Draft(

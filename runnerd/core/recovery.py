@@ -68,6 +68,8 @@ def on_started(runner: Runner, started: Started, now: Now) -> Step:
     if is_over(runner.durable):
         return Transition(_end_at_once(runner, now))
     resumed = _reconciled(runner, now)
+    if started.ended is not None:
+        return turns.on_exited(resumed, started.ended, now)
     if started.orphan is not None:
         return Transition(turns.on_orphan_settled(resumed, started.orphan, now))
     return Transition(resumed)

@@ -10,16 +10,17 @@ kill anything: `duties` orders that from the state set here.
                 └─ HarnessStartFailed ─▶ turn.failed ─────────────────────────┴▶ another turn
 """
 
-from typing import Literal
+from typing import Final, Literal
 
 from msgspec import structs
 
 from protocol.base.clock import Now
 from protocol.base.revision import Transition
 from protocol.canonical_json import JsonValue
+from protocol.digest import LABEL_PREFIX
 from protocol.errors import ErrorCode
 from protocol.ids import ControllerSeq, Generation
-from protocol.limits import TURN_END_ROOM_BYTES
+from protocol.limits import SNAPSHOT_EVENT_BYTES_MAX, TURN_END_ROOM_BYTES
 from runnerd.core import command_journal, dialogue, ending, outcome, tool_calls
 from runnerd.core.command_journal import result_of
 from runnerd.core.inputs import (
@@ -33,6 +34,9 @@ from runnerd.core.inputs import (
 from runnerd.core.outbox import Draft, produce, produce_updates, soft_room
 from runnerd.core.state import Lifecycle, Runner, Turn
 from runnerd.core.transition import Step, advance
+from runnerd.core.verdict import Recorded, Verdict
+
+_HARNESS_LOST: Final = "harness_lost"
 
 
 def admit(runner: Runner, controller_seq: ControllerSeq, timeout_ms: int, now: Now) -> Runner:
@@ -156,6 +160,7 @@ def on_exited(runner: Runner, exited: HarnessExited, now: Now) -> Step:
     turn = _turn_of(runner, exited.generation)
     if turn is None:
         return Transition(runner)
+    verdict = _verdict_of(runner, turn, exited)
     answered = _answer_start(
         runner, turn, "failed", 0, {"code": ErrorCode.HARNESS_START_FAILED.value}
     )
@@ -171,21 +176,58 @@ def on_exited(runner: Runner, exited: HarnessExited, now: Now) -> Step:
         "outputLines": turn.lines,
         "outputBytes": turn.output_bytes,
     }
-    is_done = spoke is not None and spoke.conclusion is not None
-    if not is_done and _may_restart(runner, turn, exited):
+    if verdict.restarts:
         return Transition(_restarted(runner, turn, facts, now), answered.actions)
     drafts = [] if _speaks(runner) else [outcome.item_completed(turn)]
     ended = advance(runner, turn=None)
-    if turn.intent in ("stop", "authority"):
-        drafts += outcome.interrupted(turn, "runner_stopped", facts)
+    if verdict.outcome is None:
+        drafts += outcome.interrupted(turn, verdict.reason, facts)
     else:
-        end = outcome.decide(turn, exited, spoke)
         ended = _run_ended(ended, now)
-        drafts += outcome.terminal(turn, end, exited.exit, facts, spoke)
+        envelope = _envelope(ended, exited.recorded)
+        drafts += outcome.terminal(turn, verdict.outcome, exited.exit, facts, spoke, envelope)
     if exited.survivors:
         ended = advance(ended, harness_survived=True)
         drafts.append(outcome.survivors(turn, exited.survivors))
     return Transition(produce(ended, drafts, now), answered.actions)
+
+
+def judge(runner: Runner, exited: HarnessExited) -> Verdict | None:
+    """Return what `on_exited` would make of an end now, None for one that is nobody's.
+
+    The run's log is written before the end is fed, so it has to know.
+    """
+    turn = _turn_of(runner, exited.generation)
+    return None if turn is None else _verdict_of(runner, turn, exited)
+
+
+def _verdict_of(runner: Runner, turn: Turn, exited: HarnessExited) -> Verdict:
+    spoke = runner.live.dialogue
+    is_done = spoke is not None and spoke.conclusion is not None
+    may_restart = not is_done and _may_restart(runner, turn, exited)
+    recorded = None if exited.recorded is None else exited.recorded.verdict
+    if recorded is not None and not recorded.restarts:
+        # What came between the record and this changes nothing any more.
+        return recorded
+    if may_restart:
+        return Verdict(restarts=True, reason=_HARNESS_LOST)
+    if recorded is not None or turn.intent in ("stop", "authority"):
+        return Verdict(reason="runner_stopped")
+    return Verdict(outcome=outcome.decide(turn, exited, spoke))
+
+
+def _envelope(runner: Runner, recorded: Recorded | None) -> dict[str, JsonValue]:
+    """Return what `run.terminal` says of the run's snapshot: all of it where there is room."""
+    if recorded is None or recorded.snapshot is None:
+        return {}
+    named: dict[str, JsonValue] = {
+        "snapshotDigest": LABEL_PREFIX + recorded.snapshot_sha256,
+        "snapshotBytes": recorded.snapshot_bytes,
+    }
+    is_small = recorded.snapshot_bytes <= SNAPSHOT_EVENT_BYTES_MAX
+    if is_small and soft_room(runner) >= recorded.snapshot_bytes + TURN_END_ROOM_BYTES:
+        named["snapshot"] = recorded.snapshot
+    return named
 
 
 def on_orphan_settled(runner: Runner, settled: OrphanSettled, now: Now) -> Runner:
@@ -257,7 +299,7 @@ def _restarted(runner: Runner, turn: Turn, facts: dict[str, JsonValue], now: Now
     generation = Generation(turn.generation + 1)
     again = structs.replace(turn, generation=generation, birth=None, restarts=turn.restarts + 1)
     drafts = (
-        Draft("harness.exited", 0, {**facts, "reason": "harness_lost", "recoverable": True}),
+        Draft("harness.exited", 0, {**facts, "reason": _HARNESS_LOST, "recoverable": True}),
         _starting(runner, generation),
     )
     return produce(advance(runner, turn=again, generation=generation), drafts, now)

@@ -10,7 +10,9 @@ import signal
 from collections.abc import Mapping
 from typing import Final, assert_never
 
-from protocol.errors import PrpError
+from msgspec import structs
+
+from protocol.errors import ErrorCode, PrpError
 from protocol.ids import Generation
 from runnerd.core.actions import (
     ForgetHarness,
@@ -21,12 +23,20 @@ from runnerd.core.actions import (
     StopHarness,
     TellHarness,
 )
-from runnerd.core.inputs import HarnessSpawned, HarnessStartFailed, Input
+from runnerd.core.inputs import (
+    HarnessExited,
+    HarnessOutput,
+    HarnessSpawned,
+    HarnessStartFailed,
+    Input,
+)
+from runnerd.core.verdict import Recorded, Verdict
 from runnerd.harness import command, jsonl
 from runnerd.harness.descendants import Descendants
 from runnerd.harness.driver import Driver, DriverStart, Feed
 from runnerd.harness.environment import child_environment
 from runnerd.harness.process import start_failed
+from runnerd.harness.recording import Recording
 
 HarnessAction = (
     StartHarness | ReleaseHarness | ReadHarness | TellHarness | StopHarness | ForgetHarness
@@ -45,13 +55,27 @@ class Executor:
     nothing else in this process may start children in a session of their own.
     """
 
-    def __init__(self, feed: Feed, *, run_id: str, environ: Mapping[str, str]) -> None:
+    _recording: Recording | None = None
+
+    def __init__(
+        self,
+        feed: Feed,
+        *,
+        run_id: str,
+        environ: Mapping[str, str],
+        recording: Recording | None = None,
+    ) -> None:
         """Prepare without starting anything.
 
         Args:
             feed: takes the answers; called in the event loop, also from within `perform`.
             environ: the environment of which the program may see the allowed part.
+            recording: of the run's log; nothing is started before it has the beginning.
         """
+        self._recording = recording
+        self._waiting: list[HarnessAction] | None = None
+        """Orders for a program whose beginning is being recorded; None if none is."""
+        self._output_chars = 0
         self._answer = feed
         self._run_id = run_id
         self._environ = environ
@@ -73,7 +97,12 @@ class Executor:
             self._start(action)
             return
         driver = self._driver
-        if driver is None or action.generation != self._newest:
+        if action.generation != self._newest:
+            return
+        if self._waiting is not None:
+            self._waiting.append(action)
+            return
+        if driver is None:
             return
         match action:
             case ReleaseHarness():
@@ -104,6 +133,8 @@ class Executor:
             self._driver.let_go()
             self._driver = None
         self._stop_adopting()
+        if self._recording is not None:
+            self._recording.close()
         return survivors
 
     def _start(self, order: StartHarness) -> None:
@@ -115,16 +146,64 @@ class Executor:
             return
         self._newest = order.generation
         self._driver = None
+        if self._recording is None:
+            self._launch(order)
+            return
+        self._waiting, self._output_chars = [], 0
+        self._recording.begin(order, lambda fault: self._on_begun(order, fault))
+
+    def record(self, exited: HarnessExited, verdict: Verdict | None) -> bool:
+        """Have an end recorded; it is fed again with what was recorded.
+
+        Args:
+            verdict: what the core makes of the end; None if it is nobody's.
+
+        Returns:
+            False where no log is kept or nothing is to be recorded: then it holds as it is.
+        """
+        if self._recording is None or verdict is None or self._is_closed:
+            return False
+        self._recording.end(
+            exited, verdict, self._output_chars, lambda recorded: self._tell_end(exited, recorded)
+        )
+        return True
+
+    def _tell_end(self, exited: HarnessExited, recorded: Recorded) -> None:
+        self._feed(structs.replace(exited, recorded=recorded))
+
+    def _on_begun(self, order: StartHarness, fault: PrpError | None) -> None:
+        waiting, self._waiting = self._waiting or [], None
+        if self._is_closed:
+            return
+        if fault is not None:
+            self._feed(HarnessStartFailed(order.generation, str(fault)))
+            return
+        self._launch(order)
+        for action in waiting:
+            self.perform(action)
+
+    def _launch(self, order: StartHarness) -> None:
         environment = child_environment(order, self._run_id, self._environ)
         try:
             self._adopt()
             start = _PROVIDERS[order.kind]
-            driver = start(order, environment, self._descendants, self._feed)
+            driver = start(order, environment, self._descendants, self._hear)
         except PrpError as error:
-            self._feed(HarnessStartFailed(order.generation, error.message))
+            self._tell_failure(HarnessStartFailed(order.generation, error.message))
         else:
             self._driver = driver
             self._feed(HarnessSpawned(order.generation, driver.birth))
+
+    def _tell_failure(self, failed: HarnessStartFailed) -> None:
+        if self._recording is None:
+            self._feed(failed)
+        else:
+            self._recording.interrupt(ErrorCode.HARNESS_START_FAILED, lambda _: self._feed(failed))
+
+    def _hear(self, answer: Input) -> None:
+        if isinstance(answer, HarnessOutput):
+            self._output_chars += sum(len(line) + 1 for line in answer.lines)
+        self._feed(answer)
 
     def _feed(self, answer: Input) -> None:
         if not self._is_closed:

@@ -16,6 +16,8 @@ from runnerd.core.state import STATE_SCHEMA, Durable, Settings
 from runnerd.core.state_codec import encode, load
 
 STATE_FILE_NAME: Final = "runner-state.json"
+RUNS_FOLDER: Final = "runs"
+"""The folder of the run's log, beside the state."""
 RESERVE_NAME: Final = "runner-state.reserve"
 
 
@@ -51,7 +53,7 @@ class StateFile:
             name=STATE_FILE_NAME,
             schema=STATE_SCHEMA,
             size_max=settings.max_outbox_bytes + STATE_BYTES_OVERHEAD_MAX,
-            neighbours=(LOCK_FILE_NAME,),
+            neighbours=(LOCK_FILE_NAME, RUNS_FOLDER),
             reserve=Reserve(fs, name=RESERVE_NAME, extra_bytes=extra_bytes),
         )
 

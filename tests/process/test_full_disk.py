@@ -25,7 +25,7 @@ SIZE = 8 * 2**20
 CHUNK = 4096
 
 
-@pytest.fixture(params=[f"size={SIZE}", f"size={SIZE},nr_inodes=7"], ids=["blocks", "inodes"])
+@pytest.fixture(params=[f"size={SIZE}", f"size={SIZE},nr_inodes=11"], ids=["blocks", "inodes"])
 def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
     """Return a small file system of its own."""
     place = tmp_path / "disk"

@@ -72,8 +72,9 @@ def test_secrets_are_in_no_file_no_output_no_argument_and_no_environment(tmp_pat
 
     views["stderr"] = run.stderr.encode()
     views["events"] = b"".join(message.body for message in authority.events)
-    for path in (tmp_path / "state").iterdir():
-        views[path.name] = path.read_bytes()
+    for path in (tmp_path / "state").rglob("*"):
+        if path.is_file():
+            views[path.name] = path.read_bytes()
     for name, view in views.items():
         for secret in SECRETS:
             assert secret not in view, name

@@ -1,0 +1,376 @@
+"""The run's log as the daemon keeps it: how each attempt began, and how it truly ended.
+
+It decides which records stand for a turn and that success is claimed only behind a
+verification. It refuses to decide how a turn ended, and writes nothing about the transport.
+
+    begin ─▶ start, ACCEPT, START            a new run
+         └─▶ [PAUSE, pause], resume, RESUME  one that was interrupted or paused
+    end ──▶ PAUSE, pause                     stopped, lost, or not proven
+        └─▶ [verification], COMPLETE | REQUEST_ABORT, FAIL | FAIL, then finish
+
+Everything here blocks: it is called in one thread beside the event loop.
+"""
+
+import hashlib
+from typing import Final
+
+import msgspec
+
+from protocol.base.ports import Clock
+from protocol.canonical_json import JsonValue
+from protocol.errors import ErrorCode, PrpError
+from protocol.ids import Generation, Identity
+from protocol.redaction import redact_text
+from protocol.timestamps import rfc3339_ms
+from runnerd.core.actions import StartHarness
+from runnerd.core.inputs import HarnessExited, HarnessLogs, ProcessExit
+from runnerd.core.verdict import Outcome as TurnOutcome
+from runnerd.core.verdict import Recorded, Verdict
+from runnerd.runs.codes import RunStatus
+from runnerd.runs.envelope import tell_story
+from runnerd.runs.fingerprints import config_fingerprint
+from runnerd.runs.journal import RunJournal
+from runnerd.runs.operation import Operation, accept_operation, transition
+from runnerd.runs.outcome import Outcome, ending_events, outcome_of
+from runnerd.runs.records import (
+    OperationEvent,
+    OperationState,
+    RecordKind,
+    ResumePayload,
+    StartPayload,
+    check_run_id,
+    struct_members,
+)
+from runnerd.runs.resume import decide_resume
+from runnerd.runs.resume_plan import ResumePlan
+from runnerd.runs.run_facts import Terminal, collect_facts
+from runnerd.runs.run_store import OpenRun, RunStore
+from runnerd.runs.snapshot import encode_snapshot
+from runnerd.runs.verification import check_completion
+
+HARNESS_MEMBER: Final = "harness"
+"""Member of our terminal payloads: what was seen of the program."""
+_OPERATION_ID: Final = "run"
+_ENTRY_POINT: Final = "runnerd"
+_PERMISSION_MODES: Final = {"command": "process", "jsonl": "controller"}
+_SHORT_DIGEST: Final = 16
+
+
+class HarnessEnd(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What was seen of a program that ended, and what was made of it."""
+
+    generation: int
+    exit: ProcessExit
+    violation: ErrorCode | None = None
+    survivors: int = 0
+    outcome: TurnOutcome | None = None
+
+
+class RunRecorder:
+    """Writes the log of one run. One thread at a time may use an instance."""
+
+    def __init__(self, store: RunStore, clock: Clock, identity: Identity) -> None:
+        self._store = store
+        self._clock = clock
+        self._identity = identity
+        self._run_id = log_id_of(identity.run_id)
+        self._run: OpenRun | None = None
+        self._journal: RunJournal | None = None
+        self._operation: Operation | None = None
+
+    def begin(self, order: StartHarness) -> None:
+        """Record that an attempt begins, before anything of it exists.
+
+        Raises PrpError with the code for which the run may not go on, or of its log; then
+        nothing may be started.
+        """
+        run = self._opened()
+        try:
+            fingerprint = config_fingerprint(_configuration(order))
+            if run.facts.last_sequence == 0:
+                self._begin_new(run, order, fingerprint)
+            else:
+                self._resume(run, fingerprint)
+        except PrpError:
+            self.close()
+            raise
+
+    def interrupt(self, reason: ErrorCode) -> None:
+        """Record that the attempt stopped without an end; what there was to record is recorded.
+
+        Raises PrpError of the log.
+        """
+        if self._run is not None:
+            self._pause(self._run, reason.value, None)
+            self.close()
+
+    def settle(self, generation: Generation) -> HarnessExited | None:
+        """Record at a start that the process which kept this log is gone.
+
+        Args:
+            generation: of the program that the state names as live.
+
+        Returns:
+            Its end if it was recorded and never told: it is told now. None if there was
+            none; then the run is paused. Raises PrpError of the log.
+        """
+        if self._run_id not in self._store.list_runs():
+            return None
+        run = self._opened()
+        try:
+            facts = collect_facts(run.records())
+            self._operation = facts.operation
+            if facts.terminal is not None:
+                return _recorded_end(run, facts.terminal, generation)
+            if _is_running(facts.operation):
+                self._pause(run, ErrorCode.PROCESS_INTERRUPTED.value, None)
+            return None
+        finally:
+            self.close()
+
+    def end(self, exited: HarnessExited, verdict: Verdict, output_chars: int) -> Recorded:
+        """Record how an attempt ended, before anybody is told.
+
+        Returns:
+            What holds from now on. A verdict of success that is not proven becomes an
+            interruption with ``verification_missing``; one that could not be recorded
+            becomes a failure with the log's code. Nothing is raised for the disk.
+        """
+        run = self._run
+        assert run is not None, "an attempt that was begun ends"
+        try:
+            return self._end(run, exited, verdict, output_chars)
+        except PrpError as error:
+            return Recorded(verdict=_unrecorded(verdict, error.code))
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Let go of the log; a second time does nothing."""
+        run, self._run, self._journal = self._run, None, None
+        if run is not None:
+            run.close()
+
+    # --- the beginning ---------------------------------------------------------------------
+
+    def _opened(self) -> OpenRun:
+        self.close()
+        self._operation = None
+        self._run = self._store.open_run(self._run_id)
+        return self._run
+
+    def _begin_new(self, run: OpenRun, order: StartHarness, fingerprint: str) -> None:
+        self._journal = RunJournal(run)
+        identity = self._identity
+        start = StartPayload(
+            config_fingerprint=fingerprint,
+            config_name=order.kind,
+            schema_version=1,
+            session_id=identity.normalized_session_id,
+            operation_id=_OPERATION_ID,
+            workspace=order.cwd,
+            entry_point=_ENTRY_POINT,
+            permission_mode=_PERMISSION_MODES[order.kind],
+        )
+        shown: JsonValue = {
+            "argv": [redact_text(word) for word in order.argv],
+            "envNames": list(order.env_names),
+        }
+        members = {**struct_members(start), "provider": shown, "runId": identity.run_id}
+        self._append(RecordKind.START, members)
+        self._apply(OperationEvent.ACCEPT, None)
+        self._apply(OperationEvent.START, None)
+
+    def _resume(self, run: OpenRun, fingerprint: str) -> None:
+        decision = decide_resume(collect_facts(run.records()), config_fingerprint=fingerprint)
+        if decision.refusal is not None:
+            raise PrpError(decision.refusal.code, decision.refusal.evidence.words)
+        plan = decision.plan
+        assert plan is not None, "a run that is not refused has a plan"
+        self._operation = plan.operation
+        if _is_running(plan.operation):
+            self._pause(run, ErrorCode.PROCESS_INTERRUPTED.value, None)
+        self._journal = RunJournal(run)
+        self._append(RecordKind.RESUME, struct_members(self._resumption(plan)))
+        for event, reason in plan.operation_events:
+            if event is not OperationEvent.PAUSE:
+                self._apply(event, reason)
+
+    def _resumption(self, plan: ResumePlan) -> ResumePayload:
+        return ResumePayload(
+            completed_step_ids=tuple(step.step_id for step in plan.completed_steps),
+            resumed_at=self._now(),
+        )
+
+    # --- the end ---------------------------------------------------------------------------
+
+    def _end(
+        self, run: OpenRun, exited: HarnessExited, verdict: Verdict, output_chars: int
+    ) -> Recorded:
+        seen = HarnessEnd(
+            generation=exited.generation,
+            exit=exited.exit,
+            violation=exited.violation,
+            survivors=exited.survivors,
+            outcome=verdict.outcome,
+        )
+        if verdict.outcome is None:
+            self._pause(run, ErrorCode.PROCESS_INTERRUPTED.value, seen, output_chars)
+            return Recorded(verdict=verdict)
+        if verdict.outcome.succeeded and not self._verify(run, exited):
+            missing = ErrorCode.VERIFICATION_MISSING.value
+            self._pause(run, missing, msgspec.structs.replace(seen, outcome=None), output_chars)
+            return Recorded(verdict=Verdict(reason=missing))
+        code = _code_of(verdict.outcome, exited.violation)
+        outcome = outcome_of(
+            None if code is None else code.value, was_denied=False, message=verdict.outcome.reason
+        )
+        assert self._operation is not None, "an attempt has an operation"
+        for event, reason in ending_events(outcome, self._operation.state):
+            self._apply(event, reason)
+        self._close_attempt(run, RecordKind.FINISH, outcome, seen, output_chars)
+        return _with_snapshot(run, verdict)
+
+    def _verify(self, run: OpenRun, exited: HarnessExited) -> bool:
+        """Make the answers durable on which a claim of success rests."""
+        is_proven = exited.exit.success is not None and not exited.survivors
+        completion = check_completion(
+            collect_facts(run.records()), exit_proven=is_proven, result_valid=True
+        )
+        self._append(RecordKind.VERIFICATION, struct_members(completion.payload))
+        return completion.code is None
+
+    def _pause(
+        self, run: OpenRun, reason: str, seen: HarnessEnd | None, output_chars: int = 0
+    ) -> None:
+        if self._journal is None:
+            self._journal = RunJournal(run)
+        if _is_running(self._operation):
+            self._apply(OperationEvent.PAUSE, reason)
+        outcome = Outcome(status=RunStatus.PAUSED, finish_reason=reason)
+        self._close_attempt(run, RecordKind.PAUSE, outcome, seen, output_chars)
+
+    def _close_attempt(
+        self,
+        run: OpenRun,
+        kind: RecordKind,
+        outcome: Outcome,
+        seen: HarnessEnd | None,
+        output_chars: int,
+    ) -> None:
+        assert self._operation is not None, "an attempt has an operation"
+        payload = tell_story(run.records()).terminal_payload(
+            self._operation, outcome, ended_at=self._now(), output_chars=output_chars
+        )
+        if seen is not None:
+            payload[HARNESS_MEMBER] = struct_members(seen)
+        self._append(kind, payload)
+
+    # --- records ---------------------------------------------------------------------------
+
+    def _apply(self, event: OperationEvent, reason: str | None) -> None:
+        now = self._now()
+        if self._operation is None:
+            changed = accept_operation(
+                run_id=self._run_id,
+                operation_id=_OPERATION_ID,
+                event_id="1",
+                timestamp=now,
+                reason=reason,
+            )
+        else:
+            event_id = str(len(self._operation.records) + 1)
+            changed = transition(
+                self._operation, event, event_id=event_id, timestamp=now, reason=reason
+            ).operation
+        self._append(RecordKind.OPERATION, struct_members(changed.records[-1]))
+        self._operation = changed
+
+    def _append(self, kind: RecordKind, payload: JsonValue) -> None:
+        assert self._journal is not None, "the log is open"
+        self._journal.append(kind, payload, timestamp=self._now())
+
+    def _now(self) -> str:
+        return rfc3339_ms(self._clock.now().unix_ms)
+
+
+def log_id_of(run_id: str) -> str:
+    """Return the name of a run's log: the run's own, or one for an id that no file may have."""
+    try:
+        check_run_id(run_id)
+    except PrpError:
+        plain = "".join(c if c.isascii() and (c.isalnum() or c in "_-") else "_" for c in run_id)
+        return f"{plain}-{hashlib.sha256(run_id.encode()).hexdigest()[:_SHORT_DIGEST]}"
+    return run_id
+
+
+def _configuration(order: StartHarness) -> dict[str, JsonValue]:
+    """Return what must be the same for every attempt at one run."""
+    return {
+        "kind": order.kind,
+        "argv": list(order.argv),
+        "cwd": order.cwd,
+        "envNames": list(order.env_names),
+    }
+
+
+def _is_running(operation: Operation | None) -> bool:
+    return operation is not None and operation.state is OperationState.RUNNING
+
+
+def _code_of(outcome: TurnOutcome, violation: ErrorCode | None) -> ErrorCode | None:
+    if outcome.succeeded:
+        return None
+    if outcome.run_state == "cancelled":
+        return ErrorCode.ABORTED
+    if outcome.reason == "turn_timeout":
+        return ErrorCode.RUN_TIMEOUT
+    if violation is not None:
+        return violation
+    try:
+        return ErrorCode(outcome.reason)
+    except ValueError:
+        return ErrorCode.HARNESS_PROCESS_FAILED
+
+
+def _unrecorded(verdict: Verdict, code: ErrorCode) -> Verdict:
+    """Return what holds when the end could not be recorded: never a success."""
+    if verdict.outcome is None or not verdict.outcome.succeeded:
+        return verdict
+    return Verdict(outcome=TurnOutcome(turn_state="failed", run_state="failed", reason=code.value))
+
+
+def _with_snapshot(run: OpenRun, verdict: Verdict) -> Recorded:
+    try:
+        snapshot = tell_story(run.records()).snapshot()
+        assert snapshot is not None, "the terminal record has all its parts"
+        encoded = encode_snapshot(snapshot)
+    except PrpError:
+        # The end stands in the log whether or not it can be read back now.
+        return Recorded(verdict=verdict)
+    return Recorded(
+        verdict=verdict,
+        snapshot=msgspec.json.decode(encoded),
+        snapshot_bytes=len(encoded),
+        snapshot_sha256=hashlib.sha256(encoded).hexdigest(),
+    )
+
+
+def _recorded_end(run: OpenRun, terminal: Terminal, generation: Generation) -> HarnessExited | None:
+    member = terminal.payload.get(HARNESS_MEMBER)
+    if terminal.kind is not RecordKind.FINISH or member is None:
+        return None
+    try:
+        seen = msgspec.convert(member, HarnessEnd)
+    except msgspec.ValidationError:
+        return None
+    if seen.generation != generation or seen.outcome is None:
+        return None
+    return HarnessExited(
+        generation=generation,
+        exit=seen.exit,
+        logs=HarnessLogs(),
+        violation=seen.violation,
+        survivors=seen.survivors,
+        recorded=_with_snapshot(run, Verdict(outcome=seen.outcome)),
+    )
