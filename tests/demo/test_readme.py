@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from protocol.errors import EXIT_STATUSES, ExitStatus
+from protocol.errors import COMMAND_STATUSES, EXIT_STATUSES, ErrorCode, ExitStatus
 from runnerd.harness.environment import OWN_PREFIX
 
 ROOT: Final = Path(__file__).parents[2]
@@ -59,13 +59,26 @@ def test_readme_names_the_two_commands_a_person_starts_with() -> None:
     assert set(BOUNDED) <= set(COMMANDS)
 
 
-def test_readme_s_table_of_exit_statuses_is_the_table_of_the_code() -> None:
-    rows = [row for row in sections("Use runnerd under your own supervisor") if row[0].isdigit()]
-    stated = {int(row[0]): re.findall(r"`([a-z_]+)`", row[2]) for row in rows}
+def stated_statuses(heading: str) -> dict[int, list[str]]:
+    rows = [row for row in sections(heading) if row[0].isdigit()]
+    return {int(row[0]): re.findall(r"`([a-z_]+)`", row[2]) for row in rows}
 
-    assert stated == {
-        int(status): [code.value for code, found in EXIT_STATUSES.items() if found is status]
+
+def codes_of(table: dict[ErrorCode, ExitStatus], status: ExitStatus) -> list[str]:
+    return [code.value for code, found in table.items() if found is status]
+
+
+def test_readme_s_table_of_exit_statuses_is_the_table_of_the_code() -> None:
+    assert stated_statuses("Use runnerd under your own supervisor") == {
+        int(status): codes_of(EXIT_STATUSES, status) for status in ExitStatus
+    }
+
+
+def test_readme_s_table_of_command_statuses_is_the_table_of_the_code() -> None:
+    assert stated_statuses("Recover a run") == {
+        int(status): codes_of(COMMAND_STATUSES, status)
         for status in ExitStatus
+        if status in COMMAND_STATUSES.values()
     }
 
 
