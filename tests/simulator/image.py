@@ -94,6 +94,7 @@ class Image(msgspec.Struct, rename="camel", kw_only=True):
     lines_accepted: int
     run_terminal: bool
     harness_survived: bool
+    session_open: bool
     unrecoverable_outcome: str | None = None
     diagnostics: list[str] = []
     tool_calls: list[ImageCall] = []

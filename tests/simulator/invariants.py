@@ -211,18 +211,27 @@ def I8(found: Image | None, allowed: Sequence[Image | None]) -> None:
 
 
 def I9(before: Image | None, image: Image) -> None:
-    """No fact of priority 0 is dropped: a turn that is over has its end among the events."""
-    if before is None or before.turn is None or image.unrecoverable_outcome is not None:
+    """No fact of priority 0 is dropped: what changed has its event, or the runner gives up."""
+    if before is None or image.unrecoverable_outcome is not None:
         return
-    over = before.turn
-    if image.turn is not None and image.turn.ordinal == over.ordinal:
-        return
-    ends = (b'"turn.completed"', b'"turn.failed"', b'"turn.interrupted"', b'"turn.cancelled"')
     produced = image.next_source_seq - before.next_source_seq
-    for event in image.outbox[len(image.outbox) - produced :]:
-        if event.priority == 0 and event.event_type.encode().join((b'"', b'"')) in ends:
-            return
-    raise Violation("I9", f"turn {over.ordinal} is over and no event says so")
+    types = {
+        event.event_type
+        for event in image.outbox[max(0, len(image.outbox) - produced) :]
+        if event.priority == 0
+    }
+    over, live = before.turn, image.turn
+    is_over = over is not None and (live is None or live.ordinal != over.ordinal)
+    if is_over and not types & _TURN_ENDS:
+        raise Violation("I9", "a turn is over and no event says so")
+    if before.session_open != image.session_open and not types & _SESSION_EDGES:
+        raise Violation("I9", "the session was opened or closed and no event says so")
+    if image.lifecycle == "draining" != before.lifecycle and "runner.draining" not in types:
+        raise Violation("I9", "the runner drains and no event says so")
+
+
+_TURN_ENDS = {"turn.completed", "turn.failed", "turn.interrupted", "turn.cancelled"}
+_SESSION_EDGES = {"session.started", "session.resumed", "session.closed"}
 
 
 def I10(image: Image, oracle: "Oracle") -> int:

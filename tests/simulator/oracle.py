@@ -37,6 +37,8 @@ class Oracle:
     ack_late: int = 0
     command_late: int = 0
     """Highest cursor and command that it was told when it had none; they must leave no trace."""
+    stored_bytes: int = 0
+    """What the events of the newest state cost on the wire."""
     uses_reserve: bool = False
     """True if the newest state needs the bytes that are kept for facts of priority 0."""
     image: Image | None = None
@@ -49,6 +51,7 @@ class Oracle:
         invariants.I1(image, self)
         invariants.I9(before, image)
         total = invariants.I10(image, self)
+        self.stored_bytes = total
         self.uses_reserve = total > self.outbox_bytes_max - self.p0_reserve_bytes
         invariants.I13(before, image)
         for event in reversed(image.outbox):

@@ -4,7 +4,7 @@ from typing import Final
 
 from tests.simulator.full.world import World as FullWorld
 from tests.simulator.option import Option
-from tests.simulator.short.world import World, settings_of
+from tests.simulator.short.world import CRAMMED_BYTES, World, settings_of
 
 KIB: Final = 1024
 _ROOM: Final = (
@@ -21,7 +21,9 @@ def begin(world: World) -> None:
     if not world.profile.has("pressure"):
         return
     stream = world.draws.stream("profile")
-    outbox, reserve = stream.pick("outbox", _ROOM)
+    outbox, reserve = stream.pick("outbox", (*_ROOM, CRAMMED_BYTES, CRAMMED_BYTES))
+    if (outbox, reserve) == CRAMMED_BYTES:
+        world.kept["start"] = "nearly full"
     world.use_settings(settings_of(outbox, reserve))
     world.line_length = stream.pick("line", _LENGTHS)
     world.profile.facts.update({"outbox": outbox, "reserve": reserve, "line": world.line_length})

@@ -108,7 +108,7 @@ BUGS: Final = (
         (
             Edit(
                 CONTROLLER + "ingest.py",
-                "(Gated(ack, Revision(run.revision)),)",
+                "(Gated(ack, run.revision),)",
                 "(Gated(ack),)",
             ),
         ),

@@ -5,6 +5,7 @@ It decides which beginnings there are. It refuses to write a state by hand.
 
 import copy
 import functools
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -21,10 +22,12 @@ from tests.simulator.short.peer import Peer
 from tests.simulator.short.program import Program
 from tests.simulator.short.talker import GREETING, PREPARE, Talker
 from tests.simulator.short.told import note
-from tests.simulator.short.world import USUAL_BYTES, World, settings_of
+from tests.simulator.short.world import CRAMMED_BYTES, USUAL_BYTES, World, settings_of
 from tests.simulator.verdict import Violation
 
 JOURNAL_COMMANDS: Final = 127
+FACT_BYTES: Final = 700
+"""More than a fact of a session costs on the wire."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,7 @@ def put_in_place(world: World, name: str) -> None:
     if world.profile.level("reused") == STORM and name == "nothing":
         # Only a journal that is full forgets.
         name = "long journal"
+    name = world.kept.get("start", name)
     world.start_name = name
     start = _start(name)
     if start is None:
@@ -69,7 +73,7 @@ def _start(name: str) -> Start | None:
     if script is None:
         return None
     profile = Profile({})
-    settings = settings_of(*USUAL_BYTES)
+    settings = settings_of(*(CRAMMED_BYTES if name == "nearly full" else USUAL_BYTES))
     world = World(Draws(0, {}), profile, settings, Mode.STRICT, note, perform)
     script(world)
     world.crash()
@@ -154,6 +158,16 @@ def _settle_but_the_program(world: World) -> None:
             ops.acknowledge(world)
 
 
+def _nearly_full(world: World) -> None:
+    """An outbox that has room for a few more facts and no acknowledgement."""
+    _ready(world)
+    kinds = itertools.cycle(("session.close", "session.open"))
+    while world.oracle.stored_bytes < CRAMMED_BYTES[0] - 2 * FACT_BYTES:
+        _command(world, next(kinds))
+        for _ in range(3):
+            _step_without_peer(world)
+
+
 def _long_journal(world: World) -> None:
     """As many answered commands as the journal holds, but one."""
     _ready(world)
@@ -167,6 +181,7 @@ _SCRIPTS: Final[dict[str, Callable[[World], None] | None]] = {
     "ready": _ready,
     "in turn": _in_turn,
     "long journal": _long_journal,
+    "nearly full": _nearly_full,
     "ready to speak": _ready_to_speak,
     "talking": _talking,
 }

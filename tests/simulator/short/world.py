@@ -5,7 +5,7 @@ refuses to choose what happens next (the history) and to judge it (the oracle).
 """
 
 from collections.abc import Callable
-from typing import Final, Never
+from typing import Any, Final, Never
 
 from protocol.base.driver import Write
 from protocol.codec import event_envelope
@@ -42,6 +42,8 @@ IDENTITY: Final = Identity(
 ENVELOPE_BYTES: Final = sum(len(part) for part in event_envelope(2, IDENTITY))
 USUAL_BYTES: Final = (512 * 1024, 32 * 1024)
 """Outbox and reserve where no pressure is drawn: enough, and cheap to keep on a disk."""
+CRAMMED_BYTES: Final = (12 * 1024, 2 * 1024)
+"""An outbox so small that facts of priority 0 alone can fill it."""
 RECONNECT_DELAY_MS: Final = 250
 LEAST_PAUSE_MS: Final = RECONNECT_DELAY_MS * 74 // 100
 TERMINAL_TYPES: Final = ("runner.suspend", "runner.shutdown")
@@ -121,7 +123,7 @@ class World:
         self.must_refuse: str | None = None
         """The contradiction of two histories that the runner was told of on this connection."""
         self.rolled_back = False
-        self.kept: dict[str, object] = {}
+        self.kept: dict[str, Any] = {}
         """What options remember between their steps."""
         self.loaded_next = 1
         """The first number that this process gives to an event."""
