@@ -143,7 +143,8 @@ class Shell:
         """End connection and harness; the write in flight, if any, is left to itself."""
         self._endpoint.close()
         self._writer.close()
-        await self._executor.close(HARNESS_GRACE_MS)
+        is_over = self._driver.committed.durable.run_terminal
+        await self._executor.close(HARNESS_GRACE_MS, is_over=is_over)
 
     # --- the loop ---------------------------------------------------------------------------
 

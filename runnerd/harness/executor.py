@@ -119,11 +119,12 @@ class Executor:
             case _:
                 assert_never(action)
 
-    async def close(self, grace_ms: int) -> int:
+    async def close(self, grace_ms: int, *, is_over: bool = False) -> int:
         """End whatever lives, feeding nothing more; returns how many processes are left.
 
         Args:
             grace_ms: between TERM and KILL.
+            is_over: the run has its end, so that its log must have one.
         """
         self._is_closed = True
         survivors = 0
@@ -134,6 +135,8 @@ class Executor:
             self._driver = None
         self._stop_adopting()
         if self._recording is not None:
+            if is_over:
+                await self._recording.abandon()
             self._recording.close()
         return survivors
 

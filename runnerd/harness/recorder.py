@@ -128,6 +128,22 @@ class RunRecorder:
         finally:
             self.close()
 
+    def abandon(self) -> None:
+        """Record that a run which waited for another attempt will not have one.
+
+        A run that was cancelled while nothing ran ends so. Raises PrpError of the log.
+        """
+        facts = collect_facts(self._store.scan(self._run_id, mends=False))
+        if facts.operation is None or facts.operation.is_terminal:
+            return
+        run = self._opened()
+        try:
+            self._operation = collect_facts(run.records()).operation
+            self._journal = RunJournal(run)
+            self._finish(run, outcome_of(ErrorCode.ABORTED.value, was_denied=False), None, 0)
+        finally:
+            self.close()
+
     def end(self, exited: HarnessExited, verdict: Verdict, output_chars: int) -> Recorded:
         """Record how an attempt ended, before anybody is told.
 
@@ -225,11 +241,16 @@ class RunRecorder:
         outcome = outcome_of(
             None if code is None else code.value, was_denied=False, message=verdict.outcome.reason
         )
+        self._finish(run, outcome, seen, output_chars)
+        return _with_snapshot(run, verdict)
+
+    def _finish(
+        self, run: OpenRun, outcome: Outcome, seen: HarnessEnd | None, output_chars: int
+    ) -> None:
         assert self._operation is not None, "an attempt has an operation"
         for event, reason in ending_events(outcome, self._operation.state):
             self._apply(event, reason)
         self._close_attempt(run, RecordKind.FINISH, outcome, seen, output_chars)
-        return _with_snapshot(run, verdict)
 
     def _verify(self, run: OpenRun, exited: HarnessExited) -> bool:
         """Make the answers durable on which a claim of success rests."""

@@ -74,6 +74,27 @@ def test_cancelled_run_is_aborted_in_its_log(tmp_path: Path) -> None:
         assert run.wait() == 75
 
 
+def test_run_that_is_cancelled_while_nothing_runs_has_its_end_in_the_log(tmp_path: Path) -> None:
+    with connected(tmp_path, with_turn("echo one; sleep 60")) as (server, run):
+        authority = server.authority
+        server.wait_until(lambda: "item.delta" in event_types(authority), "output")
+        run.signal(signal.SIGTERM)
+        run.process.wait()
+        paused = told(tmp_path)
+        with server.changing():
+            authority.ticket_is_used = False
+            authority.ticket = Secret(FRESH_TICKET)
+        with daemon(flags(server.url, tmp_path / "state"), ticket=FRESH_TICKET) as again:
+            server.wait_until(lambda: "runner.reconciled" in event_types(authority), "resumption")
+            deliver(server, 4, "run.cancel")
+            server.wait_until(lambda: "run.terminal" in event_types(authority), "the end")
+            again.signal(signal.SIGTERM)
+            assert again.wait() == 75
+
+    assert paused[-1] == "pause"
+    assert told(tmp_path) == [*paused, "REQUEST_ABORT", "FAIL", "finish"]
+
+
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
 def test_lost_run_is_paused_and_another_turn_resumes_it(
     how: signal.Signals, tmp_path: Path

@@ -71,6 +71,7 @@ class World:
         durable: Durable | None = None,
         settings: Settings = SETTINGS,
         orphan: OrphanSettled | None = None,
+        started: Started | None = None,
     ) -> None:
         self.mono = 1_000_000
         self.settings = settings
@@ -82,7 +83,7 @@ class World:
         self.writes = 0
         self.connections = 0
         self.commands = 0
-        self.feed(Started(orphan))
+        self.feed(Started(orphan) if started is None else started)
 
     @property
     def now(self) -> Now:

@@ -247,6 +247,31 @@ def test_end_that_was_recorded_and_never_told_is_told_by_the_next_process(
     assert recorder(tmp_path).settle(Generation(2)) is None
 
 
+def test_waiting_run_that_is_abandoned_is_aborted_once(tmp_path: Path) -> None:
+    one = recorder(tmp_path)
+    one.begin(order())
+    one.end(exited(code=None), STOPPED, output_chars=0)
+
+    recorder(tmp_path).abandon()
+    recorder(tmp_path).abandon()
+
+    assert told(tmp_path) == [*BEGUN, "PAUSE", "pause", "REQUEST_ABORT", "FAIL", "finish"]
+    assert status(tmp_path) == ("finished", "aborted")
+
+
+def test_ended_run_and_one_without_a_log_are_not_abandoned(tmp_path: Path) -> None:
+    one = recorder(tmp_path / "one")
+    one.begin(order())
+    one.end(exited(), DONE, output_chars=0)
+    before = (tmp_path / "one" / "run-1.jsonl").read_bytes()
+
+    recorder(tmp_path / "one").abandon()
+    recorder(tmp_path / "none").abandon()
+
+    assert (tmp_path / "one" / "run-1.jsonl").read_bytes() == before
+    assert not (tmp_path / "none").exists()
+
+
 @pytest.mark.parametrize(
     ("changed", "code"),
     [
