@@ -15,7 +15,7 @@ const validate = new Ajv({ strict: true, allErrors: false }).compile(schema);
 
 /**
  * @param {unknown} value
- * @returns {value is import("../../schema/run-snapshot").RunSnapshot}
+ * @returns {value is import("../../deploy/schema/run-snapshot").RunSnapshot}
  */
 function isRunSnapshot(value) {
   return validate(value);

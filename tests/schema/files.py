@@ -10,7 +10,7 @@ from typing import Final
 from runnerd.runs.snapshot import snapshot_schema
 from tests.schema.typescript import typescript
 
-FOLDER: Final = Path(__file__).resolve().parents[2] / "schema"
+FOLDER: Final = Path(__file__).resolve().parents[2] / "deploy" / "schema"
 SCHEMA: Final = FOLDER / "run-snapshot.schema.json"
 TYPES: Final = FOLDER / "run-snapshot.d.ts"
 
