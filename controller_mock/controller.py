@@ -224,9 +224,10 @@ class Controller:
         async def settled() -> CommandRow:
             while True:
                 changed = slot.changed
-                row = await asyncio.to_thread(self._store.command, run_id, controller_seq)
-                if row is not None and row.status is not None:
-                    return row
+                if not slot.is_open(controller_seq):
+                    row = await asyncio.to_thread(self._store.command, run_id, controller_seq)
+                    if row is not None and row.status is not None:
+                        return row
                 await changed.wait()
 
         async with asyncio.timeout(timeout_s):
@@ -247,8 +248,10 @@ class Controller:
         self, run_id: RunId, after_seq: int = 0, limit: int = _EVENTS_PER_READ
     ) -> list[StoredEvent]:
         """Return committed events with a higher sequence, in order, without waiting for more."""
-        self.shell.slot(run_id)
-        return await asyncio.to_thread(self._store.events, run_id, after_seq, limit)
+        # A commit is in the store before it is in the view, and all readers see one view.
+        last_seq = self.view(run_id).acked_source_seq
+        found = await asyncio.to_thread(self._store.events, run_id, after_seq, limit)
+        return [event for event in found if event.source_seq <= last_seq]
 
     async def event_batches(
         self, run_id: RunId, after_seq: int = 0

@@ -56,6 +56,11 @@ class RunSlot:
         """Return what outsiders may see of the run."""
         return view(self.driver.committed, self.driver.staged)
 
+    def is_open(self, controller_seq: int) -> bool:
+        """Tell whether a command has no result in the view, whatever the store has by now."""
+        open_commands = self.driver.committed.durable.open_commands
+        return any(found.command.controller_seq == controller_seq for found in open_commands)
+
     def stored_credentials(self) -> tuple[CredentialId, ...]:
         """Return the ids of all credentials that a hello may name, as committed."""
         durable = self.driver.committed.durable

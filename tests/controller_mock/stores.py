@@ -68,8 +68,9 @@ class PassingStore:
 class WaitingStore(PassingStore):
     """Commits wait while `hold` is in force; ``commits`` names the runs of each that was made."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, waits_after_commit: bool = False) -> None:
         super().__init__()
+        self._waits_after_commit = waits_after_commit
         self._may_commit = threading.Event()
         self._may_commit.set()
         self.waiting = threading.Event()
@@ -83,11 +84,14 @@ class WaitingStore(PassingStore):
         self._may_commit.set()
 
     def commit(self, batches: Sequence[Batch]) -> None:
+        if self._waits_after_commit:
+            super().commit(batches)
         if not self._may_commit.is_set():
             self.waiting.set()
             self._may_commit.wait()
             self.waiting.clear()
-        super().commit(batches)
+        if not self._waits_after_commit:
+            super().commit(batches)
         self.commits.append([str(run_id) for run_id, _ in batches])
 
 

@@ -7,7 +7,8 @@ from protocol.envelope import Ack, Deliver, LeaseRenewed, Revoke
 from protocol.errors import ErrorCode, PrpError
 from protocol.ids import RevocationEpoch, RunId, SourceSeq
 from tests.controller_mock.runner_client import event_body, result_of, ticket
-from tests.controller_mock.served import WAIT_S, run_config, served
+from tests.controller_mock.served import WAIT_S, eventually, run_config, served
+from tests.controller_mock.stores import WaitingStore
 
 
 async def test_runner_is_welcomed_and_its_events_are_stored_in_order(tmp_path: Path) -> None:
@@ -172,6 +173,47 @@ async def test_events_iterator_yields_history_and_what_comes_later(tmp_path: Pat
         await client.send_events(event_body(client.config, seq) for seq in (3, 4))
 
         assert await asyncio.wait_for(reading, WAIT_S) == [2, 3, 4]
+
+
+async def test_events_are_not_shown_before_the_view_that_has_them(tmp_path: Path) -> None:
+    store = WaitingStore(waits_after_commit=True)
+    async with served(tmp_path, store.over) as world:
+        client = await world.bootstrap()
+        store.hold()
+        await client.send_events([event_body(client.config, 1)])
+        await eventually(store.waiting.is_set)
+
+        assert world.sequences() == [1]
+        assert world.controller.view(world.run_id).acked_source_seq == 0
+        assert await world.controller.read_events(world.run_id) == []
+
+        store.go_on()
+        async for event in world.controller.events(world.run_id):
+            assert event.source_seq == 1
+            assert world.controller.view(world.run_id).acked_source_seq == 1
+            break
+
+
+async def test_result_is_not_returned_before_the_view_that_has_it(tmp_path: Path) -> None:
+    store = WaitingStore(waits_after_commit=True)
+    async with served(tmp_path, store.over) as world:
+        client = await world.bootstrap()
+        seq = (await world.controller.queue(world.run_id, "session.snapshot", {})).controller_seq
+        delivered = await client.receive()
+        assert isinstance(delivered, Deliver)
+        store.hold()
+        await client.send_result(result_of(delivered.command))
+        await eventually(store.waiting.is_set)
+
+        [row] = store.commands(world.run_id)
+        assert row.status == "completed"
+        assert world.controller.view(world.run_id).open_commands == 1
+        with pytest.raises(TimeoutError):
+            await world.controller.result(world.run_id, seq, 0.05)
+
+        store.go_on()
+        assert (await world.controller.result(world.run_id, seq, WAIT_S)).status == "completed"
+        assert world.controller.view(world.run_id).open_commands == 0
 
 
 async def test_waiting_for_a_view_ends_when_it_holds_and_raises_when_it_does_not(
