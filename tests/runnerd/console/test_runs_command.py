@@ -429,12 +429,13 @@ def test_log_without_a_record_proves_nothing_and_breaks_nothing(
     ]
 
 
-def test_daemon_s_start_loads_nothing_of_it() -> None:
-    program = "import runnerd.daemon, sys; print(*sys.modules)"
+@pytest.mark.parametrize("module", ["runnerd.daemon", "runnerd.shell"])
+def test_daemon_s_start_loads_nothing_of_it(module: str) -> None:
+    program = f"import {module}, sys; print(*sys.modules)"
 
     loaded = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     ).stdout.split()
 
-    assert "runnerd.daemon" in loaded
+    assert module in loaded
     assert [name for name in loaded if name.startswith(("runnerd.console", "runnerd.runs"))] == []
