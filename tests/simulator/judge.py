@@ -123,6 +123,8 @@ class StateJudge:
         oracle.published(image)
         if oracle.uses_reserve:
             self._seen.add("reserve used")
+        if image.unrecoverable_outcome is not None:
+            self._seen.add("no room for a fact")
         return None
 
     def _note_disk(self) -> None:

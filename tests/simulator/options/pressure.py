@@ -44,5 +44,10 @@ SHORT: Final = Option[World](
     "pressure",
     families=("pressure",),
     begin=begin,
-    sometimes=("turn refused under backpressure", "output had no room", "reserve used"),
+    sometimes=(
+        "turn refused under backpressure",
+        "output had no room",
+        "reserve used",
+        "no room for a fact",
+    ),
 )

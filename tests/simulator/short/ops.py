@@ -11,6 +11,7 @@ from protocol.envelope import Ack, CommandResultAck, Deliver, Ping
 from protocol.ids import SourceSeq
 from runnerd.core.step import next_deadline
 from tests.simulator.option import Op
+from tests.simulator.profile import STORM
 from tests.simulator.short.program import Program
 from tests.simulator.short.talker import Talker
 from tests.simulator.short.world import World
@@ -67,6 +68,13 @@ def acknowledge(world: World) -> None:
     left = world.draws.stream("peer").choose("uncommitted", news) if news else 0
     peer.cursor = peer.arrived - left
     world.inbox.append(peer.says(Ack(SourceSeq(peer.cursor)), world.peer_now_ms))
+
+
+def may_acknowledge(world: World) -> int:
+    if not link_is_open(world) or world.peer.arrived <= world.peer.cursor:
+        return 0
+    # A controller that is slow to commit lets the outbox fill.
+    return 2 if world.profile.level("pressure") == STORM else 12
 
 
 def give_command(world: World) -> None:
@@ -176,7 +184,7 @@ OPS: Final[tuple[Op[World], ...]] = (
     Op("program", program_weight, answer_order),
     Op(
         "acknowledge",
-        lambda w: 12 if link_is_open(w) and w.peer.arrived > w.peer.cursor else 0,
+        may_acknowledge,
         acknowledge,
     ),
     Op("renew", lambda w: 8 if link_is_open(w) and w.peer.renewals else 0, renew),
