@@ -59,7 +59,7 @@ class RunProjection(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     resumable: bool
     """Nothing in the facts keeps the run from going on; its configuration was not compared."""
     requires_human: bool
-    """Its end or one of its effects waits for a person."""
+    """Its end or one of its effects waits for a person, even if the run is over."""
     unsafe_call: UnsafeCall | None
     has_snapshot: bool
     """The terminal record has everything that a snapshot is made of."""
@@ -121,7 +121,7 @@ def _projection(
         operation=operation,
         finish_reason=reason if isinstance(reason, str) else None,
         resumable=not (is_over or in_doubt or waits or has_ended_input) and is_live,
-        requires_human=waits or (in_doubt and not is_over),
+        requires_human=waits or in_doubt,
         unsafe_call=unsafe,
         has_snapshot=all(member in terminal for member in SNAPSHOT_MEMBERS),
         checkpoint_ids=checkpoint_ids,

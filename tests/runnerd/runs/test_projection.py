@@ -80,6 +80,22 @@ def test_view_says_whether_the_run_may_go_on_and_who_must_act() -> None:
     assert views[-1].unsafe_call is not None
 
 
+def test_effect_in_doubt_needs_a_person_even_after_the_end() -> None:
+    script = Script()
+    script.call(in_step("c1"))
+    script.receipt(in_step("c1"), "started")
+    script.add(RecordKind.FINISH, terminal(script, "timeout", "run_timeout"))
+
+    assert view(script).requires_human
+
+
+def test_finished_run_never_goes_on_even_if_its_operation_still_runs() -> None:
+    script = Script()
+    script.add(RecordKind.FINISH, {})
+
+    assert not view(script).resumable
+
+
 def test_pending_approvals_and_controls_are_listed_until_they_are_settled() -> None:
     script = Script()
     for approval in ("a1", "a2"):

@@ -127,6 +127,17 @@ def test_later_fault_outranks_an_earlier_one_of_lower_rank() -> None:
     assert (refusal.code, refusal.evidence.sequence) == (ErrorCode.RUN_STATE_CORRUPT, 7)
 
 
+def test_first_fault_of_a_kind_is_the_one_that_is_named() -> None:
+    script = Script()
+    first = script.event("mystery")
+    script.event("mystery")
+
+    refusal = resumed(script).refusal
+
+    assert refusal is not None
+    assert refusal.evidence.sequence == first
+
+
 # Effects
 
 
