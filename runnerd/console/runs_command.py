@@ -5,7 +5,6 @@ refuses to judge logs itself, and writes into a folder only the record of a deci
 """
 
 import os
-import pwd
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
@@ -16,20 +15,16 @@ from protocol.base.posix_fs import PosixFilesystem, PosixLocks, SystemClock, Sys
 from protocol.base.private_directory import close_quietly, reason_of
 from protocol.canonical_json import JsonValue, parse_tolerant
 from protocol.errors import ErrorCode, ExitStatus, PrpError, exit_status
-from protocol.limits import EVIDENCE_BYTES_MAX
-from protocol.timestamps import rfc3339_ms
 from runnerd.console import bundle, run_views
+from runnerd.console.deciding import content_of, read_decision, record_decision
 from runnerd.console.words import BUNDLE, USAGE, Request, read_request
 from runnerd.ending import tell_end
 from runnerd.flags import usage
 from runnerd.help import words_of
-from runnerd.runs.decisions import DecidedOutcome, Decider, DeciderKind
 from runnerd.runs.effect_facts import ResumeRules
 from runnerd.runs.fingerprints import config_fingerprint
 from runnerd.runs.projection import project_run
-from runnerd.runs.reconcile import evidence_of, reconcile_effect
 from runnerd.runs.records import (
-    Durability,
     RecordKind,
     RunRecord,
     check_run_id,
@@ -44,9 +39,6 @@ from runnerd.runs.run_store import RunLog, RunStore
 LOCK_WAIT_MS: Final = 1_000
 """A person waits a moment for a writer of the run, and is told who has it."""
 _STANDARD_OUTPUT: Final = 1
-_OUTCOMES: Final[Mapping[str, DecidedOutcome]] = MappingProxyType(
-    {"committed": DecidedOutcome.COMMITTED, "not-done": DecidedOutcome.NOT_DONE}
-)
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -218,27 +210,11 @@ def _export(request: Request) -> Answer:
 
 
 def _reconcile(request: Request) -> Answer:
-    values = request.values
-    outcome = _OUTCOMES.get(values["--outcome"])
-    if outcome is None:
-        raise usage(f"--outcome is one of {', '.join(_OUTCOMES)}")
-    evidence = evidence_of(_content(values["--evidence"]), values.get("--statement"))
-    decided_by = _decider(values)
+    run_id, name = request.names
+    decision = read_decision(request.values)
     store = _store(request)
-    _existing_in(store, request.names[0])
-    run = store.open_run(request.names[0])
-    try:
-        record = reconcile_effect(
-            collect_facts(run.records()),
-            request.names[1],
-            outcome,
-            decided_by=decided_by,
-            evidence=evidence,
-            decided_at=rfc3339_ms(SystemClock().now().unix_ms),
-        )
-        run.append(record, Durability.CRITICAL)
-    finally:
-        store.close()
+    _existing_in(store, run_id)
+    record = record_decision(store, run_id, name, decision, SystemClock())
     return Answer(value=record_members(record), lines=_lines_of_decision(record))
 
 
@@ -246,28 +222,6 @@ def _lines_of_decision(record: RunRecord) -> Iterator[str]:
     payload = record.payload
     assert isinstance(payload, dict), "a decision is an object"
     yield f"recorded   {payload['effectId']} as {payload['outcome']}, record {record.sequence}"
-
-
-def _decider(values: Mapping[str, str]) -> Decider:
-    if "--by" in values and "--authority" in values:
-        raise usage("one of --by and --authority decides")
-    if "--authority" in values:
-        return _named(DeciderKind.AUTHORITY, values["--authority"])
-    return _named(DeciderKind.PERSON, values.get("--by") or _user_name())
-
-
-def _named(kind: DeciderKind, name: str) -> Decider:
-    try:
-        return msgspec.convert({"kind": kind, "name": name}, Decider)
-    except msgspec.ValidationError:
-        raise usage("who decides needs a name of reasonable length") from None
-
-
-def _user_name() -> str:
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return f"user {os.getuid()}"
 
 
 # --- parts ------------------------------------------------------------------------------------
@@ -314,24 +268,12 @@ def _recorded(log: RunLog) -> str:
 
 def _fingerprint_of(path: str) -> str:
     try:
-        config = parse_tolerant(_content(path))
+        config = parse_tolerant(content_of(path))
     except PrpError:
         raise usage("--config is not JSON") from None
     if not isinstance(config, dict):
         raise usage("--config is not an object")
     return config_fingerprint(config)
-
-
-def _content(path: str) -> bytes:
-    try:
-        with open(path, "rb") as source:
-            content = source.read(EVIDENCE_BYTES_MAX + 1)
-    except (OSError, ValueError) as error:
-        reason = reason_of(error) if isinstance(error, OSError) else "no file has such a name"
-        raise usage(f"a file that was named cannot be read: {reason}") from error
-    if len(content) > EVIDENCE_BYTES_MAX:
-        raise usage(f"a file that was named is larger than {EVIDENCE_BYTES_MAX} bytes")
-    return content
 
 
 def _bytes(folder: str, run_id: str) -> bytes:

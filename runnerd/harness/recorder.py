@@ -23,9 +23,16 @@ from protocol.ids import Generation, Identity
 from protocol.redaction import redact_text
 from protocol.timestamps import rfc3339_ms
 from runnerd.core.actions import StartHarness
-from runnerd.core.inputs import HarnessExited, HarnessLogs, ProcessExit
-from runnerd.core.verdict import Outcome as TurnOutcome
+from runnerd.core.inputs import HarnessExited, HarnessLogs
 from runnerd.core.verdict import Recorded, Verdict
+from runnerd.harness.attempt import (
+    HARNESS_MEMBER,
+    HarnessEnd,
+    code_of,
+    configuration_of,
+    log_id_of,
+    unrecorded,
+)
 from runnerd.runs.codes import RunStatus
 from runnerd.runs.envelope import tell_story
 from runnerd.runs.fingerprints import config_fingerprint
@@ -38,7 +45,6 @@ from runnerd.runs.records import (
     RecordKind,
     ResumePayload,
     StartPayload,
-    check_run_id,
     struct_members,
 )
 from runnerd.runs.resume import decide_resume
@@ -48,22 +54,9 @@ from runnerd.runs.run_store import OpenRun, RunStore
 from runnerd.runs.snapshot import encode_snapshot
 from runnerd.runs.verification import check_completion
 
-HARNESS_MEMBER: Final = "harness"
-"""Member of our terminal payloads: what was seen of the program."""
 _OPERATION_ID: Final = "run"
 _ENTRY_POINT: Final = "runnerd"
 _PERMISSION_MODES: Final = {"command": "process", "jsonl": "controller"}
-_SHORT_DIGEST: Final = 16
-
-
-class HarnessEnd(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What was seen of a program that ended, and what was made of it."""
-
-    generation: int
-    exit: ProcessExit
-    violation: ErrorCode | None = None
-    survivors: int = 0
-    outcome: TurnOutcome | None = None
 
 
 class RunRecorder:
@@ -86,7 +79,7 @@ class RunRecorder:
         """
         run = self._opened()
         try:
-            fingerprint = config_fingerprint(_configuration(order))
+            fingerprint = config_fingerprint(configuration_of(order))
             if run.facts.last_sequence == 0:
                 self._begin_new(run, order, fingerprint)
             else:
@@ -157,7 +150,7 @@ class RunRecorder:
         try:
             return self._end(run, exited, verdict, output_chars)
         except PrpError as error:
-            return Recorded(verdict=_unrecorded(verdict, error.code))
+            return Recorded(verdict=unrecorded(verdict, error.code))
         finally:
             self.close()
 
@@ -237,7 +230,7 @@ class RunRecorder:
             missing = ErrorCode.VERIFICATION_MISSING.value
             self._pause(run, missing, msgspec.structs.replace(seen, outcome=None), output_chars)
             return Recorded(verdict=Verdict(reason=missing))
-        code = _code_of(verdict.outcome, exited.violation)
+        code = code_of(verdict.outcome, exited.violation)
         outcome = outcome_of(
             None if code is None else code.value, was_denied=False, message=verdict.outcome.reason
         )
@@ -315,50 +308,8 @@ class RunRecorder:
         return rfc3339_ms(self._clock.now().unix_ms)
 
 
-def log_id_of(run_id: str) -> str:
-    """Return the name of a run's log: the run's own, or one for an id that no file may have."""
-    try:
-        check_run_id(run_id)
-    except PrpError:
-        plain = "".join(c if c.isascii() and (c.isalnum() or c in "_-") else "_" for c in run_id)
-        return f"{plain}-{hashlib.sha256(run_id.encode()).hexdigest()[:_SHORT_DIGEST]}"
-    return run_id
-
-
-def _configuration(order: StartHarness) -> dict[str, JsonValue]:
-    """Return what must be the same for every attempt at one run."""
-    return {
-        "kind": order.kind,
-        "argv": list(order.argv),
-        "cwd": order.cwd,
-        "envNames": list(order.env_names),
-    }
-
-
 def _is_running(operation: Operation | None) -> bool:
     return operation is not None and operation.state is OperationState.RUNNING
-
-
-def _code_of(outcome: TurnOutcome, violation: ErrorCode | None) -> ErrorCode | None:
-    if outcome.succeeded:
-        return None
-    if outcome.run_state == "cancelled":
-        return ErrorCode.ABORTED
-    if outcome.reason == "turn_timeout":
-        return ErrorCode.RUN_TIMEOUT
-    if violation is not None:
-        return violation
-    try:
-        return ErrorCode(outcome.reason)
-    except ValueError:
-        return ErrorCode.HARNESS_PROCESS_FAILED
-
-
-def _unrecorded(verdict: Verdict, code: ErrorCode) -> Verdict:
-    """Return what holds when the end could not be recorded: never a success."""
-    if verdict.outcome is None or not verdict.outcome.succeeded:
-        return verdict
-    return Verdict(outcome=TurnOutcome(turn_state="failed", run_state="failed", reason=code.value))
 
 
 def _with_snapshot(run: OpenRun, verdict: Verdict) -> Recorded:

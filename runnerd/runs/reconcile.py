@@ -18,7 +18,13 @@ import hashlib
 import msgspec
 
 from protocol.errors import ErrorCode, PrpError
-from runnerd.runs.decisions import DecidedOutcome, Decider, DecisionPayload, Evidence
+from runnerd.runs.decisions import (
+    DecidedOutcome,
+    Decider,
+    DecisionPayload,
+    Evidence,
+    read_decision,
+)
 from runnerd.runs.effect_facts import Effect, check_decision
 from runnerd.runs.receipts import conflict
 from runnerd.runs.records import RecordKind, RunRecord, struct_members
@@ -90,7 +96,8 @@ def reconcile_effect(
         The next record of the log. Raises PrpError ``unknown_run``,
         ``run_already_finished``, ``run_state_corrupt`` and ``operation_state_corrupt`` for
         a log to which nothing may be added; ``effect_receipt_conflict`` if the effect is
-        not open, was decided before, or is known to be otherwise.
+        not open, was decided before, or is known to be otherwise. A decider or statement
+        that no reader would take is ``run_state_corrupt`` as well.
 
     Source: faults I14; the recovery procedure, "Crash decisions".
     """
@@ -119,10 +126,13 @@ def reconcile_effect(
         call_id=effect.call.call_id or msgspec.UNSET,
         step_id=effect.call.step_id or msgspec.UNSET,
     )
+    payload = struct_members(decision)
+    # A record that no reader takes as a decision would damage the log.
+    read_decision(payload)
     return RunRecord(
         run_id=facts.run_id,
         sequence=facts.record_count + 1,
         timestamp=decided_at,
         kind=RecordKind.CONTROL,
-        payload=struct_members(decision),
+        payload=payload,
     )

@@ -232,6 +232,35 @@ def test_reconcile_without_a_clear_decision_and_evidence_changes_nothing(
     assert looks(doubtful) == before
 
 
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("--by", ""),
+        ("--by", " "),
+        ("--by", "x" * 5_000),
+        ("--authority", "\u3000"),
+        ("--by", "a", "--authority", "b"),
+        ("--statement", ""),
+        ("--statement", "x" * 5_000),
+    ],
+)
+def test_decision_that_no_reader_would_take_is_not_written(
+    flags: tuple[str, ...], doubtful: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    evidence = tmp_path / "evidence"
+    evidence.write_text("seen")
+    before = looks(doubtful)
+
+    status, _ = said(
+        capfd,
+        *("reconcile", RUN, "c1", "--runs", str(doubtful)),
+        *("--outcome", "committed", "--evidence", str(evidence), *flags),
+    )
+
+    assert status == ExitStatus.USAGE
+    assert looks(doubtful) == before
+
+
 def test_reconcile_waits_for_no_living_writer_and_names_it(
     doubtful: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

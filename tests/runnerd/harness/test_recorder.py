@@ -14,7 +14,8 @@ from protocol.ids import Generation, Identity
 from runnerd.core.actions import StartHarness
 from runnerd.core.inputs import HarnessExited, HarnessLogs, ProcessExit
 from runnerd.core.verdict import Outcome, Verdict
-from runnerd.harness.recorder import RunRecorder, log_id_of
+from runnerd.harness.attempt import log_id_of
+from runnerd.harness.recorder import RunRecorder
 from runnerd.runs.projection import project_run
 from runnerd.runs.records import RecordKind, RunRecord, check_run_id
 from runnerd.runs.run_log import LogFormat

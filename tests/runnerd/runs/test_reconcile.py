@@ -264,3 +264,19 @@ def test_decision_does_not_touch_the_bound_chain() -> None:
     after = collect_facts(script.records).calls.effects["run-1:s1:c1"]
 
     assert msgspec.structs.replace(after, decision=None, sequence=before.sequence) == before
+
+
+def test_decision_without_an_author_is_no_record() -> None:
+    nobody = Decider(kind=DeciderKind.PERSON, name=" ")
+
+    with pytest.raises(PrpError) as refused:
+        reconcile_effect(
+            collect_facts(left("started").records),
+            "c1",
+            COMMITTED,
+            decided_by=nobody,
+            evidence=evidence_of(b"x"),
+            decided_at=AT,
+        )
+
+    assert refused.value.code is ErrorCode.RUN_STATE_CORRUPT
