@@ -19,6 +19,8 @@ class ParsedJson(msgspec.Struct, frozen=True):
     """A JSON value that may be null."""
 
     json: JsonValue
+    may_be_infinite: bool = False
+    """A number in it may be one that only this spelling has, e.g. 1e400."""
 
 
 def parse_json(line: bytes) -> ParsedJson | None:
@@ -32,7 +34,7 @@ def parse_json(line: bytes) -> ParsedJson | None:
     except (msgspec.MsgspecError, RecursionError):
         pass
     try:
-        return ParsedJson(parse_tolerant(line))
+        return ParsedJson(parse_tolerant(line), may_be_infinite=True)
     except PrpError as error:
         if error.code is ErrorCode.MESSAGE_NOT_JSON:
             return None

@@ -110,8 +110,8 @@ class RunFolder:
             raise _failed(error) from error
         self.sync()
 
-    def remove_leftovers(self, name: str | None = None) -> None:
-        """Remove siblings that dead writers of ours left, of one file or of all.
+    def remove_leftovers(self, *files: str) -> None:
+        """Remove siblings that dead writers of ours left, of these files or of all.
 
         What cannot be removed is harmless and stays.
         """
@@ -120,7 +120,7 @@ class RunFolder:
         except OSError:
             return
         for found in names:
-            if (stem := _stem_of_sibling(found)) is not None and name in (None, stem):
+            if (stem := _stem_of_sibling(found)) is not None and (not files or stem in files):
                 self.discard(found)
 
     def write_all(self, descriptor: int, data: bytes) -> None:

@@ -49,6 +49,10 @@ class ForeignLock(msgspec.Struct, frozen=True):
 
     pid: int | None
 
+    def may_end(self, locks: RunLocks) -> bool:
+        """Tell whether its owner lives, so that it may be waited for."""
+        return self.pid is not None and locks.process_exists(self.pid)
+
 
 def lock_file_name(run_id: str) -> str:
     """Return the name of the permanent lock file of a run; no run id can spell it."""
@@ -107,17 +111,17 @@ def refuse_foreign_lock(
     A lock without a living owner is not waited for, and never removed: the message says
     what a person has to look at.
     """
+    name = foreign_lock_name(run_id)
     last: list[ForeignLock] = []
 
     def is_decided() -> bool:
-        last[:] = [lock] if (lock := _foreign_lock(fs, directory, run_id)) else []
-        return not last or not _may_end(locks, last[0])
+        last[:] = [lock] if (lock := read_foreign_lock(fs, directory, name)) else []
+        return not last or not last[0].may_end(locks)
 
     is_settled = locks.wait(is_decided, timeout_ms)
     if not last:
         return
     pid = last[0].pid
-    name = foreign_lock_name(run_id)
     if pid is None:
         reason = f"{name} does not say whose it is"
     elif is_settled:
@@ -128,12 +132,11 @@ def refuse_foreign_lock(
     raise PrpError(ErrorCode.RUN_STATE_LOCKED, f"{reason}: {advice}")
 
 
-def _may_end(locks: RunLocks, lock: ForeignLock) -> bool:
-    return lock.pid is not None and locks.process_exists(lock.pid)
+def read_foreign_lock(fs: Filesystem, directory: int, name: str) -> ForeignLock | None:
+    """Return what a lock file of the original says, None if there is none.
 
-
-def _foreign_lock(fs: Filesystem, directory: int, run_id: str) -> ForeignLock | None:
-    name = foreign_lock_name(run_id)
+    Raises PrpError ``run_state_failed`` if the disk does not tell.
+    """
     try:
         descriptor = fs.open_read(directory, name)
     except FileNotFoundError:
