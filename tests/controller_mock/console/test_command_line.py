@@ -24,8 +24,28 @@ sys.exit(perform(sys.argv[1:]))
 """
 
 
-async def test_interrupt_during_the_start_is_no_traceback(tmp_path: Path) -> None:
-    (tmp_path / "msgspec.py").write_text("raise KeyboardInterrupt")
+@pytest.mark.parametrize(
+    ("stand_in", "status", "words"),
+    [
+        ("raise KeyboardInterrupt", 2, b""),
+        (
+            "raise ModuleNotFoundError(name='msgspec')",
+            70,
+            b"controller-mock: internal_fault: msgspec cannot be imported;"
+            b" install what the package depends on\n",
+        ),
+        (
+            "raise OSError(24, 'Too many open files')",
+            70,
+            b"controller-mock: internal_fault: a module (OSError) cannot be imported;"
+            b" install what the package depends on\n",
+        ),
+    ],
+)
+async def test_start_that_cannot_load_its_modules_is_no_traceback(
+    tmp_path: Path, stand_in: str, status: int, words: bytes
+) -> None:
+    (tmp_path / "msgspec.py").write_text(stand_in)
 
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-P", "-m", "controller_mock", "inspect"),
@@ -35,7 +55,7 @@ async def test_interrupt_during_the_start_is_no_traceback(tmp_path: Path) -> Non
     )
     _, err = await process.communicate()
 
-    assert (process.returncode, err) == (2, b"")
+    assert (process.returncode, err) == (status, words)
 
 
 async def test_place_without_data_is_named_in_one_line_with_a_remedy(tmp_path: Path) -> None:
