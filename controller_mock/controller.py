@@ -27,7 +27,10 @@ from controller_mock.io.listener import DEFAULT_PATH, LOOPBACK, Bound, Handles, 
 from controller_mock.io.system import SystemClock, SystemEntropy
 from controller_mock.shell import Shell
 from controller_mock.storage.store import CommandRow, Store, StoredEvent
+from controller_mock.tool_bridge import ToolAnswer, ToolHandler
+from controller_mock.tool_ledger import call_at, unsettled
 from protocol.base.ports import Clock, Entropy
+from protocol.canonical_json import JsonValue
 from protocol.credentials import auth_key, credential_id
 from protocol.errors import ErrorCode, PrpError
 from protocol.ids import CommandId, ControllerSeq, RunId
@@ -169,9 +172,7 @@ class Controller:
             ),
         )
         _raise_refusal(reply)
-        assert reply.command_id is not None, "a queued command has an id"
-        assert reply.controller_seq is not None, "a queued command has a sequence"
-        return QueuedCommand(reply.command_id, reply.controller_seq)
+        return _queued(reply)
 
     async def revoke(self, run_id: RunId) -> None:
         """Withdraw the run's authority; its runner may deliver what it holds, then ends."""
@@ -186,6 +187,44 @@ class Controller:
     def drop_connections(self, run_id: RunId) -> None:
         """Drop the run's connections, as a broken network would."""
         self.shell.drop_connections(self.shell.slot(run_id))
+
+    # --- tools ----------------------------------------------------------------------------------
+
+    def answer_tools(self, handler: ToolHandler, run_id: RunId | None = None) -> None:
+        """Call ``handler`` for every call that a runner passes on from now on, each once.
+
+        Args:
+            run_id: the run whose calls it answers; all that have no handler of their own by
+                default. A call that is committed while there is none stays unsettled.
+
+        Source: prp-wire 9.2.
+        """
+        self.shell.tools.answer_with(handler, run_id)
+
+    async def unsettled_calls(self, run_id: RunId) -> list[str]:
+        """Return the ids of committed calls whose outcome nobody has told, oldest first."""
+        calls = dict(self.shell.slot(run_id).driver.committed.durable.tool_calls)
+        return await asyncio.to_thread(unsettled, self._store, run_id, calls)
+
+    async def settle_call(
+        self, run_id: RunId, call_id: str, result: JsonValue, *, is_error: bool = False
+    ) -> QueuedCommand:
+        """Say, as the authority, what came of a call; the tool is not called again.
+
+        Raises:
+            PrpError: ``run_unknown``, ``tool_call_unknown``, ``command_conflict`` if the call
+                has another answer, or the core's refusal.
+        """
+        slot = self.shell.slot(run_id)
+        source_seq = slot.driver.committed.durable.tool_calls.get(call_id)
+        if source_seq is None:
+            raise PrpError(ErrorCode.TOOL_CALL_UNKNOWN, call_id)
+        identity = slot.config.identity
+        order = await asyncio.to_thread(call_at, self._store, run_id, identity, source_seq)
+        answer = ToolAnswer(result, is_error)
+        return _queued(
+            await self._unless_failed(self.shell.tools.settle(run_id, identity, order, answer))
+        )
 
     # --- waiting and reading --------------------------------------------------------------------
 
@@ -304,6 +343,12 @@ async def open_controller(
 def _raise_refusal(reply: Reply) -> None:
     if reply.code is not None:
         raise PrpError(reply.code)
+
+
+def _queued(reply: Reply) -> QueuedCommand:
+    assert reply.command_id is not None, "a queued command has an id"
+    assert reply.controller_seq is not None, "a queued command has a sequence"
+    return QueuedCommand(reply.command_id, reply.controller_seq)
 
 
 def _object_bytes(payload: object) -> bytes:

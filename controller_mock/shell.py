@@ -13,6 +13,7 @@ from collections.abc import Callable
 from controller_mock.commits import Commits
 from controller_mock.core.actions import (
     Action,
+    CallTool,
     CloseConnection,
     OpenChannel,
     Publish,
@@ -36,6 +37,7 @@ from controller_mock.io.writer import Writer
 from controller_mock.reception import Reception
 from controller_mock.run_slot import Commit, RunSlot
 from controller_mock.storage.store import CountsOwners, Store
+from controller_mock.tool_bridge import ToolBridge
 from protocol.base.clock import MonoMs, Now
 from protocol.base.ports import Clock, Entropy
 from protocol.envelope import Ack
@@ -65,6 +67,7 @@ class Shell:
             entropy,
             owner=store.owner if isinstance(store, CountsOwners) else None,
         )
+        self.tools = ToolBridge(self.request)
         self._runs: dict[RunId, RunSlot] = {}
         self._credentials: dict[CredentialId, RunSlot] = {}
         self._requests = itertools.count(1)
@@ -146,6 +149,7 @@ class Shell:
         if self._timer is not None:
             self._timer.cancel()
         self.reception.drop_all()
+        await self.tools.close()
         await self._writer.close()
 
     # --- the loop -------------------------------------------------------------------------------
@@ -238,6 +242,8 @@ class Shell:
         match action:
             case Reply():
                 slot.reply(action)
+            case CallTool():
+                self.tools.call(slot.run_id, slot.config.identity, action)
             case Publish():
                 self._changed[slot] = None
             case SendPlain() | OpenChannel() | SendControl() | CloseConnection():

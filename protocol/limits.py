@@ -263,6 +263,8 @@ TOOL_CALLS_PER_RUN_MAX: Final = 65_536
 """Calls of one run that a controller takes."""
 TOOL_HANDLERS_MAX: Final = 64
 """Handlers of one controller that run at once."""
+TOOL_HANDLERS_WAITING_MAX: Final = 1_024
+"""Calls of one controller that wait for their handler or run; one more stays unsettled."""
 
 assert 2 * (SEALED_PLAINTEXT_BYTES_MAX + TAG_BYTES) + SEALED_WRAPPER_BYTES_MAX <= FRAME_BYTES_MAX
 assert HARNESS_LINE_BYTES_MAX * 6 + 4 * KIB <= SEALED_PLAINTEXT_BYTES_MAX

@@ -83,7 +83,10 @@ def result_command_id(run_id: str, call_id: str) -> CommandId:
 def result_command_payload(
     call: SemanticInput, event: Event, identity: Identity, result: JsonValue, *, is_error: bool
 ) -> dict[str, JsonValue]:
-    """Return the payload of the command that answers a call, in the form that both peers take.
+    """Return the payload of the command that answers a call.
+
+    It names its input by digest, which both peers take: a large input beside a large result
+    would fit no command.
 
     Args:
         event: the committed event that carried the call.
@@ -94,7 +97,7 @@ def result_command_payload(
     return {
         "callId": call.call_id,
         "operationId": call.operation_id,
-        "input": call.input,
+        "inputDigest": call.input_digest,
         "sourceEventId": event.source_event_id,
         "sourceEventType": event.event_type,
         "correlation": dict(_correlation(identity)),

@@ -8,9 +8,11 @@ import msgspec
 from controller_mock.core.inputs import ConnectionHandle, RequestHandle
 from protocol.envelope import Binding, ControlMessage, CredentialKind, ProtocolVersion
 from protocol.errors import ErrorCode
+from protocol.events import Event
 from protocol.handshake import SessionKeys
 from protocol.ids import CommandId, ControllerSeq, CredentialId, SourceSeq
 from protocol.secrets import Secret
+from protocol.semantic_tools import SemanticInput
 
 # --- actions ------------------------------------------------------------------------------
 
@@ -54,6 +56,14 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     controller_seq: ControllerSeq | None = None
 
 
+class CallTool(msgspec.Struct, frozen=True, kw_only=True):
+    """Hand a committed call on to whoever answers for its tool; given once in all time."""
+
+    call: SemanticInput
+    event: Event
+    """The event that carried it, without its payload."""
+
+
 class Publish(msgspec.Struct, frozen=True):
     """The view has changed; readers may look.
 
@@ -62,7 +72,7 @@ class Publish(msgspec.Struct, frozen=True):
     """
 
 
-Action = SendPlain | OpenChannel | SendControl | CloseConnection | Reply | Publish
+Action = SendPlain | OpenChannel | SendControl | CloseConnection | Reply | CallTool | Publish
 
 # --- what a commit adds (D8) ----------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from controller_mock.core import tool_calls
 from controller_mock.core.actions import (
     Action,
     Change,
@@ -54,6 +55,7 @@ def on_event(run: Run, session: Session, message: EventMessage, now: Now) -> Ste
 
     Returns:
         A new or repeated event and one cumulative ACK, gated on it. Or CloseConnection:
+        ``event_invalid`` for a call beyond `TOOL_CALLS_PER_RUN_MAX`,
         ``integrity_latched`` while the latch holds, ``event_gap``,
         ``event_window_exceeded`` for one too old to be compared,
         ``event_identity_conflict`` for other content under a committed sequence, which
@@ -66,6 +68,8 @@ def on_event(run: Run, session: Session, message: EventMessage, now: Now) -> Ste
         return refuse(run, session.connection, ErrorCode.INTEGRITY_LATCHED)
     seq = message.event.source_seq
     if seq == durable.acked_source_seq + 1:
+        if not tool_calls.has_room_for(durable, message.event):
+            return refuse(run, session.connection, ErrorCode.EVENT_INVALID)
         return _accepted(run, session, message, now)
     if seq > durable.acked_source_seq:
         return refuse(run, session.connection, ErrorCode.EVENT_GAP)
@@ -131,7 +135,8 @@ def latched(run: Run, code: ErrorCode) -> Step:
 
 
 def _accepted(run: Run, session: Session, message: EventMessage, now: Now) -> Step:
-    event, durable = message.event, run.durable
+    event = message.event
+    durable, order = tool_calls.taken(run.durable, event, run.config.identity)
     after = changed(
         run,
         msgspec.structs.replace(
@@ -151,7 +156,12 @@ def _accepted(run: Run, session: Session, message: EventMessage, now: Now) -> St
         received_at_unix_ms=now.unix_ms,
         connection_number=session.number,
     )
-    return _acked(after, session, put)
+    acked = _acked(after, session, put)
+    if order is None:
+        return acked
+    # Behind the ACK: first the runner knows that its call is here, then it is acted upon.
+    handed_on: Gated[Action] = Gated(order, after.revision)
+    return Transition(acked.state, (*acked.actions, handed_on), acked.writes)
 
 
 def _repeated(run: Run, session: Session, seq: SourceSeq) -> Step:

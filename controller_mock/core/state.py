@@ -101,6 +101,13 @@ class StoredCommand(msgspec.Struct, frozen=True, kw_only=True):
     deliveries: int
 
 
+class StoredCall(msgspec.Struct, frozen=True):
+    """A call of a tool that a committed event carries."""
+
+    call_id: str
+    source_seq: SourceSeq
+
+
 class StoredRun(msgspec.Struct, frozen=True, kw_only=True):
     """What a store returns of one run: no history, only what judges the next input.
 
@@ -115,6 +122,8 @@ class StoredRun(msgspec.Struct, frozen=True, kw_only=True):
     settled: tuple[SettledCommand, ...] = ()
     first_digest_seq: SourceSeq = SourceSeq(1)
     digests: bytes = b""
+    tool_calls: tuple[StoredCall, ...] = ()
+    """Of all committed input events, in their order."""
     is_sparse: bool = False
     """It comes from a checkpoint that may lack acknowledged events (prp-wire 12)."""
 
@@ -140,6 +149,8 @@ class DurableRun(msgspec.Struct, frozen=True, kw_only=True):
     replay_deliveries: int = 0
     integrity_fault: str | None = None
     run_terminal_state: str | None = None
+    tool_calls: Mapping[str, SourceSeq] = {}
+    """Every call that was ever taken, and the event that carried it."""
     is_sparse: bool = False
     """Events that were acknowledged may be missing: a proven runner's cursor is believed."""
 
@@ -227,9 +238,18 @@ def restore(config: RunConfig, stored: StoredRun) -> Run:
         replay_deliveries=row.replay_deliveries,
         integrity_fault=row.integrity_fault,
         run_terminal_state=row.run_terminal_state,
+        tool_calls=_calls(stored.tool_calls),
         is_sparse=stored.is_sparse,
     )
     return Run(config, Revision(0), durable, LiveRun())
+
+
+def _calls(stored: tuple[StoredCall, ...]) -> dict[str, SourceSeq]:
+    calls: dict[str, SourceSeq] = {}
+    for call in stored:
+        # Of several with one id only the first was ever handed on.
+        calls.setdefault(call.call_id, call.source_seq)
+    return calls
 
 
 def run_row(durable: DurableRun) -> PutRun:

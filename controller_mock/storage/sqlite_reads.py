@@ -17,7 +17,13 @@ import msgspec
 
 from controller_mock.core.actions import PutCredential, PutRun
 from controller_mock.core.digest_window import DIGEST_BYTES
-from controller_mock.core.state import RunConfig, SettledCommand, StoredCommand, StoredRun
+from controller_mock.core.state import (
+    RunConfig,
+    SettledCommand,
+    StoredCall,
+    StoredCommand,
+    StoredRun,
+)
 from controller_mock.storage import sqlite_schema as sql
 from controller_mock.storage.sqlite_files import check_database, open_for_reading, reading
 from controller_mock.storage.store import CommandRow, CredentialRow, StoredEvent
@@ -149,7 +155,16 @@ def _stored_run(connection: sqlite3.Connection, row: _Row) -> tuple[RunConfig, S
         settled=tuple(_settled_command(_command(found)) for found in settled),
         first_digest_seq=SourceSeq(first),
         digests=_joined(digests),
+        tool_calls=_calls(connection, run_id),
     )
+
+
+def _calls(connection: sqlite3.Connection, run_id: str) -> tuple[StoredCall, ...]:
+    found = []
+    for call_id, source_seq in connection.execute(sql.SELECT_CALLS, (run_id,)):
+        _require(isinstance(call_id, str), f"event {source_seq} carries no call")
+        found.append(StoredCall(call_id, SourceSeq(source_seq)))
+    return tuple(found)
 
 
 def _config(row: _Row) -> RunConfig:

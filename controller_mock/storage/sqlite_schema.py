@@ -110,6 +110,10 @@ MIGRATIONS: Final[Migrations] = (
         "CREATE INDEX credentials_of_run ON credentials (run_id, position)",
     ),
     (_OWNERS,),
+    (
+        "CREATE INDEX tool_inputs ON events (run_id, source_seq) "
+        "WHERE event_type IN ('semantic_tool.input', 'mcp_app.tool_input')",
+    ),
 )
 """Only ever added to."""
 SCHEMA_VERSION: Final = len(MIGRATIONS)
@@ -228,6 +232,12 @@ FROM events WHERE run_id = ?
 
 SELECT_DIGESTS: Final = """
 SELECT digest FROM events WHERE run_id = ? AND source_seq >= ? ORDER BY source_seq
+"""
+
+SELECT_CALLS: Final = """
+SELECT json_extract(body, '$.payload.semantic_tool.callId'), source_seq FROM events
+WHERE run_id = ? AND event_type IN ('semantic_tool.input', 'mcp_app.tool_input')
+ORDER BY source_seq
 """
 
 _COMMAND_COLUMNS: Final = """

@@ -110,7 +110,7 @@ def test_payload_of_the_answer_is_bound_to_its_call() -> None:
     assert payload == {
         "callId": "call_1",
         "operationId": "op",
-        "input": {"b": 1, "a": 2.0},
+        "inputDigest": read.input_digest,
         "sourceEventId": "event_1",
         "sourceEventType": "mcp_app.tool_input",
         "correlation": CORRELATION,
@@ -118,8 +118,10 @@ def test_payload_of_the_answer_is_bound_to_its_call() -> None:
         "isError": False,
     }
     assert answers(read, event, IDENTITY, payload)
-    assert answers(read, event, IDENTITY, payload | {"input": {"a": 2, "b": 1}})
-    for name in ("callId", "operationId", "input", "sourceEventId", "sourceEventType"):
+    whole = without(payload, "inputDigest") | {"input": {"a": 2, "b": 1}}
+    assert answers(read, event, IDENTITY, whole)
+    assert not answers(read, event, IDENTITY, whole | {"input": "other"})
+    for name in ("callId", "operationId", "inputDigest", "sourceEventId", "sourceEventType"):
         assert not answers(read, event, IDENTITY, payload | {name: "other"})
         assert not answers(read, event, IDENTITY, without(payload, name))
     assert not answers(read, event, IDENTITY, payload | {"correlation": {**CORRELATION, "x": 1}})

@@ -25,6 +25,7 @@ from controller_mock.core.state import (
     DurableRun,
     RunConfig,
     SettledCommand,
+    StoredCall,
     StoredCommand,
     StoredRun,
     run_row,
@@ -38,6 +39,7 @@ from controller_mock.storage.store import (
     StoreFailed,
 )
 from protocol.errors import ErrorCode, PrpError
+from protocol.event_types import INPUT_TYPES
 from protocol.ids import CommandId, ControllerSeq, RunId, SourceSeq
 from protocol.limits import CREDENTIALS_MAX, DIGEST_WINDOW_EVENTS, SETTLED_RESULTS_MAX
 
@@ -102,6 +104,7 @@ class MemoryStore:
             settled=tuple(_settled(row) for row in rows if row.status is not None)[
                 -SETTLED_RESULTS_MAX:
             ],
+            tool_calls=_calls(tables),
             first_digest_seq=SourceSeq(first),
             digests=b"".join(
                 bytes.fromhex(tables.events[seq].digest)
@@ -219,6 +222,16 @@ def _count(tables: _Tables, seq: int, *, delivery_count: int = 0, result_count: 
         row,
         delivery_count=row.delivery_count + delivery_count,
         result_count=row.result_count + result_count,
+    )
+
+
+def _calls(tables: _Tables) -> tuple[StoredCall, ...]:
+    return tuple(
+        StoredCall(
+            msgspec.json.decode(event.body)["payload"]["semantic_tool"]["callId"], SourceSeq(seq)
+        )
+        for seq, event in sorted(tables.events.items())
+        if event.event_type in INPUT_TYPES
     )
 
 

@@ -294,7 +294,8 @@ def test_each_opening_begins_a_greater_owner_epoch_also_from_a_copy(tmp_path: Pa
 def test_database_of_the_first_schema_gets_an_owner_and_keeps_its_runs(place: Path) -> None:
     with closing(sqlite3.connect(place / DATABASE_NAME)) as connection:
         connection.executescript(
-            "DROP TABLE owners; DELETE FROM migrations WHERE version = 2; PRAGMA user_version = 1"
+            "DROP TABLE owners; DROP INDEX tool_inputs; "
+            "DELETE FROM migrations WHERE version > 1; PRAGMA user_version = 1"
         )
 
     store = open_store(place)

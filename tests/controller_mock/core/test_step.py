@@ -13,6 +13,7 @@ import pytest
 
 from controller_mock.core.actions import (
     Action,
+    CallTool,
     CloseConnection,
     OpenChannel,
     Publish,
@@ -364,6 +365,8 @@ def _word(action: Action) -> str | None:
             return type(action.message).__name__
         case CloseConnection():
             return f"close{action.connection}:{action.code.value}"
+        case CallTool():
+            return "call"
         case Reply():
             return "reply" if action.code is None else f"reply:{action.code.value}"
 
