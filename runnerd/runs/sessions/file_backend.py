@@ -52,6 +52,19 @@ class FileSessions:
         self._files: SessionFiles | None = None
         self._written: _Written | None = None
 
+    def list_sessions(self) -> list[str]:
+        """Return the ids of all sessions of the folder, sorted; nothing is changed.
+
+        Raises PrpError ``session_restore_failed`` if the disk does not tell.
+        """
+        files = SessionFiles.for_reading(self._fs, self._entropy, self._path)
+        if files is None:
+            return []
+        try:
+            return files.list_sessions()
+        finally:
+            files.close()
+
     def exists(self, session_id: str) -> bool:
         """Tell whether a session has a name, whatever it holds; nothing is changed."""
         check_session_id(session_id)

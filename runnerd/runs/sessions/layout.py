@@ -128,7 +128,7 @@ def place_of(header: Header) -> Place:
 
 def is_version_folder(name: str) -> bool:
     """Tell whether a name is that of a folder with versioned names."""
-    return name.startswith("--") and name.endswith("--") and len(name) > len("----")
+    return name.startswith("--") and name.endswith("--") and len(name) >= len("----")
 
 
 def session_of_version(name: str) -> str | None:
