@@ -117,7 +117,11 @@ def _make(fs: Filesystem, path: str) -> None:
         missing.append(path)
         path = _parent_of(path)
     # A start that died here may have left the newest of them without a durable name.
-    _sync_name(fs, path, created=False)
+    try:
+        _sync_name(fs, path, created=False)
+    except PrpError:
+        _remove_if_new(fs, path)
+        raise
     for path in reversed(missing):
         # If another process starts here as well, the lock decides which of them stays.
         with contextlib.suppress(FileExistsError):
@@ -125,10 +129,19 @@ def _make(fs: Filesystem, path: str) -> None:
         try:
             _sync_name(fs, path, created=True)
         except (OSError, PrpError):
-            # The next start must make it again: a second sync of this name could be a lie.
-            with contextlib.suppress(OSError):
-                fs.remove_directory(path)
+            _remove_if_new(fs, path)
             raise
+
+
+def _remove_if_new(fs: Filesystem, path: str) -> None:
+    """Let the next start make a directory again: a second sync of its name could be a lie.
+
+    One that holds anything had a durable name before; one of another mode is not our making.
+    """
+    with contextlib.suppress(OSError):
+        status = fs.lstat(path)
+        if status.owner_uid == fs.effective_uid() and status.mode == DIRECTORY_MODE:
+            fs.remove_directory(path)
 
 
 def _exists(fs: Filesystem, path: str) -> bool:

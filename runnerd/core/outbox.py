@@ -87,7 +87,12 @@ def produce(runner: Runner, drafts: Sequence[Draft], now: Now) -> Runner:
     if total > settings.max_outbox_bytes:
         return advance(
             runner,
-            lifecycle=Lifecycle.UNRECOVERABLE,
+            # Revoked is final: nothing but delivery and an end can follow.
+            lifecycle=(
+                durable.lifecycle
+                if durable.lifecycle is Lifecycle.REVOKED
+                else Lifecycle.UNRECOVERABLE
+            ),
             unrecoverable_outcome=ErrorCode.P0_STORAGE_EXHAUSTED.value,
         )
     longer = advance(

@@ -1,13 +1,15 @@
 """The order in which a private directory comes to be, and what stops it (S17, I8)."""
 
 import errno
+from typing import Final
 
 import pytest
 
 from protocol.base.private_directory import open_private_directory
 from protocol.errors import ErrorCode, PrpError
+from tests.simulator.choices import Tape
 from tests.simulator.disk import ROOT, Directory, Disk, File, Symlink
-from tests.simulator.disk_process import Call, DiskProcess, Fault, Refuse
+from tests.simulator.disk_process import Call, Die, Died, DiskProcess, Fault, Refuse
 
 PATH = "/run/state"
 OURS = frozenset(("state.json", "state.lock"))
@@ -193,3 +195,35 @@ def test_private_directory_is_accepted_whatever_else_it_holds() -> None:
     directory_of(disk := with_directory(), 0o700, "announcement")
 
     assert opened(DiskProcess(disk)) is not None
+
+
+def test_new_directory_whose_name_may_not_be_durable_is_made_again() -> None:
+    """A start died before the name was synchronised; the next one's sync of it failed."""
+    disk = Disk()
+    parent = disk.add(Directory(0o755, disk.uid))
+    disk.directory(ROOT).entries["run"] = disk.directory(ROOT).stable["run"] = parent
+    is_sync_of_name: Final = ("sync", "/run")
+
+    def dies(call: Call) -> Fault | None:
+        return Die(is_after=False) if (call.name, call.subject) == is_sync_of_name else None
+
+    def fails(call: Call) -> Fault | None:
+        return Refuse(errno.EIO) if (call.name, call.subject) == is_sync_of_name else None
+
+    with pytest.raises(Died):
+        opened(DiskProcess(disk, dies))
+    code = refusal(DiskProcess(disk, fails, Tape((1,) * 20)))
+    opened(DiskProcess(disk))
+    disk.lose_power(Tape((1,) * 20))
+
+    assert code is ErrorCode.STORAGE_SYNC_FAILED
+    assert list(disk.directory(parent).entries) == ["state"]
+
+
+def test_directory_of_another_mode_outlives_a_failed_sync_of_its_name() -> None:
+    disk = with_directory()
+    directory_of(disk, 0o755)
+
+    refusal(striking(disk, "sync", "/run", errno.EIO))
+
+    assert directory_of(disk, 0o755)

@@ -1,12 +1,15 @@
 """Cases that simulated histories found, each as a short hand-written one."""
 
+from msgspec import structs
+
 from protocol.envelope import LeaseRenewed, Revoke
 from protocol.errors import ErrorCode
 from protocol.ids import RevocationEpoch
 from runnerd.core.actions import Exit, SendEvent
-from runnerd.core.inputs import ConnectionLost, TimePassed
+from runnerd.core.inputs import ConnectionLost, HarnessLogs, TimePassed
+from runnerd.core.outbox import soft_room
 from runnerd.core.state import Lifecycle
-from tests.runnerd.core.world import LEASE_MS, World, members, restarted
+from tests.runnerd.core.world import LEASE_MS, SETTINGS, World, exited, members, restarted
 
 
 def test_second_answer_to_a_repeated_renewal_changes_nothing() -> None:
@@ -90,3 +93,22 @@ def test_nothing_is_dialled_with_the_spent_ticket_when_the_lease_ends_in_a_shutd
     actions = [*world.later(6_000, TimePassed()), *world.later(4_000, TimePassed())]
 
     assert actions == [Exit(ErrorCode.TERMINAL_RESULT_UNACKNOWLEDGED)]
+
+
+def test_revoked_stays_revoked_when_the_last_facts_find_no_room() -> None:
+    settings = structs.replace(SETTINGS, max_outbox_bytes=24 * 1024, p0_reserve_bytes=2 * 1024)
+    world = World(settings=settings)
+    world.connect()
+    world.prepare()
+    world.start_turn()
+    while soft_room(world.runner) > 9 * 1024:
+        world.lines("x" * 500)
+    world.control(Revoke(RevocationEpoch(1)))
+
+    exited_with_much_to_say = structs.replace(
+        exited(world.durable.generation), logs=HarnessLogs(lines=("y" * 500,) * 24)
+    )
+    world.feed(exited_with_much_to_say)
+
+    assert world.durable.unrecoverable_outcome == "p0_storage_exhausted"
+    assert world.durable.lifecycle is Lifecycle.REVOKED
