@@ -5,7 +5,7 @@ invariant. It refuses to know what a draw means.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from msgspec import structs
@@ -17,20 +17,28 @@ from tests.simulator.verdict import Outcome
 BUDGET_S: Final = 30.0
 
 
-def minimise(outcome: Outcome, budget_s: float = BUDGET_S) -> Tape:
-    """Return the smallest failing tape that was found in the time given."""
-    search = _Search(tape_of(outcome), time.monotonic() + budget_s)
+def minimise(
+    outcome: Outcome, budget_s: float = BUDGET_S, run: Callable[[Tape], Outcome] = replay
+) -> Tape:
+    """Return the smallest failing tape that was found in the time given.
+
+    Args:
+        run: runs the history of a tape.
+    """
+    search = _Search(tape_of(outcome), time.monotonic() + budget_s, run)
     search.drop_families(sorted(outcome.families))
     search.cut_tail()
     while search.delete_draws() and search.has_time:
         continue
     search.zero_draws()
+    search.cut_tail()
     return search.best
 
 
 class _Search:
-    def __init__(self, first: Tape, deadline: float) -> None:
+    def __init__(self, first: Tape, deadline: float, run: Callable[[Tape], Outcome]) -> None:
         self.best = first
+        self._run = run
         self._deadline = deadline
 
     @property
@@ -38,7 +46,7 @@ class _Search:
         return time.monotonic() < self._deadline
 
     def _fails(self, candidate: Tape) -> bool:
-        outcome = replay(candidate)
+        outcome = self._run(candidate)
         if outcome.violation is None or outcome.violation.number != self.best.invariant:
             return False
         # What was drawn is what counts: values behind the last draw fall away.

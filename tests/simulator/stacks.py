@@ -35,4 +35,4 @@ STACKS: Final[dict[str, Stack]] = {"short": run_short, "full": run_full}
 
 def replay(tape: Tape) -> Outcome:
     """Run the history of a tape again."""
-    return STACKS[tape.stack](tape.seed, tape.draws, tape.disabled, tape.steps_max)
+    return STACKS[tape.stack](tape.seed, tape.draws, tape.disabled, tape.steps_max, tape.needed)

@@ -20,6 +20,8 @@ class Tape(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     words: str
     disabled: tuple[str, ...] = ()
     """Families that are off whatever is drawn."""
+    needed: tuple[str, ...] = ()
+    """Families that are in a storm whatever is drawn."""
     steps_max: int = 10**6
     draws: dict[str, tuple[int, ...]]
 
@@ -38,6 +40,7 @@ def tape_of(outcome: Outcome) -> Tape:
         invariant=outcome.violation.number,
         words=outcome.violation.words,
         disabled=tuple(sorted(outcome.disabled)),
+        needed=tuple(sorted(outcome.needed)),
         steps_max=outcome.steps,
         draws={name: _kept(values) for name, values in outcome.draws.recorded().items()},
     )

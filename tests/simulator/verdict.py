@@ -27,6 +27,7 @@ class Outcome:
     draws: Draws
     profile: Profile
     disabled: Collection[str] = ()
+    needed: Collection[str] = ()
     violation: Violation | None = None
     step: int = 0
     """The step of the storm at which it ended."""

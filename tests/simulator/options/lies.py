@@ -5,7 +5,8 @@ from typing import Final
 import msgspec
 
 from protocol.envelope import Ack, ControlMessage, Deliver, LeaseRenewed, Revoke
-from protocol.ids import ControllerSeq, RevocationEpoch, SourceSeq
+from protocol.ids import CommandId, ControllerSeq, RevocationEpoch, SourceSeq
+from tests.simulator.image import Image
 from tests.simulator.option import Op, Option
 from tests.simulator.short.ops import link_is_open
 from tests.simulator.short.world import World
@@ -72,9 +73,9 @@ def reuse_id(world: World) -> None:
     """Give the next command the id of one that the journal has forgotten (duplicate-command)."""
     image = world.oracle.image
     assert image is not None
-    forgotten = world.draws.stream("peer").choose("id", image.compacted_through_controller_seq)
+    forgotten = world.draws.stream("peer").pick("id", _forgotten_ids(world, image))
     command = world.peer.queue("session.snapshot")
-    reused = msgspec.structs.replace(command, command_id=world.peer.commands[forgotten].command_id)
+    reused = msgspec.structs.replace(command, command_id=forgotten)
     world.peer.commands[-1] = reused
     world.peer.delivered.add(reused.controller_seq)
     world.reused.add(reused.controller_seq)
@@ -82,11 +83,18 @@ def reuse_id(world: World) -> None:
     world.inbox.append(world.peer.says(Deliver(reused), world.peer_now_ms))
 
 
+def _forgotten_ids(world: World, image: Image) -> list[CommandId]:
+    mark = image.compacted_through_controller_seq
+    remembered = {command.command_id for command in world.peer.commands[mark:]}
+    ids = (command.command_id for command in world.peer.commands[:mark])
+    return [command_id for command_id in ids if command_id not in remembered]
+
+
 def may_reuse(world: World) -> int:
     image, peer = world.oracle.image, world.peer
     if not _may_lie(world) or image is None or peer.open_command is not None or peer.revoked:
         return 0
-    return 12 if 0 < image.compacted_through_controller_seq < len(peer.commands) else 0
+    return 12 if _forgotten_ids(world, image) else 0
 
 
 def renew_unasked(world: World) -> None:

@@ -184,12 +184,8 @@ BUGS: Final = (
         (
             Edit(
                 CORE + "outbox.py",
-                "        return advance(\n"
-                "            runner,\n"
-                "            lifecycle=Lifecycle.UNRECOVERABLE,\n"
-                "            unrecoverable_outcome=ErrorCode.P0_STORAGE_EXHAUSTED.value,\n"
-                "        )\n    longer",
-                "        return runner\n    longer",
+                "    if total > settings.max_outbox_bytes:\n",
+                "    if total > settings.max_outbox_bytes:\n        return runner\n",
             ),
         ),
         needs=("pressure",),

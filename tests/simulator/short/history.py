@@ -52,7 +52,7 @@ def run_short(
     for option in options:
         if option.begin is not None:
             option.begin(world)
-    outcome = Outcome("short", draws, profile, disabled, trace=world.trace, seen=world.seen)
+    outcome = Outcome("short", draws, profile, disabled, needed, trace=world.trace, seen=world.seen)
     present = [op for option in options for op in option.ops if profile.has(op.family or "")]
     world.grammar = tuple(
         command

@@ -291,10 +291,16 @@ class World:
             self.trace.append("time passed")
             self.driver.feed(TimePassed(), now)
         self.settle()
-        if self.must_close is not None:
-            number, self.must_close = self.must_close, None
-            if self.peer.link is not None and self.peer.link.is_open:
-                raise Violation(number, "a lie was taken: the connection stays open")
+        self._judge_turn()
+
+    def _judge_turn(self) -> None:
+        """A lie, or a history that contradicts the runner's, closes the connection at once."""
+        is_open = self.peer.link is not None and self.peer.link.is_open
+        number, self.must_close = self.must_close, None
+        if number is not None and is_open:
+            raise Violation(number, "a lie was taken: the connection stays open")
+        if self.must_refuse is not None and is_open:
+            raise Violation("I4", f"no {self.must_refuse}: the connection stays open")
 
     def settle(self) -> None:
         """Begin the write that is waited for, and perform what may leave."""

@@ -1,0 +1,40 @@
+"""A sample of both stacks: no invariant breaks, and the sample sees what it must."""
+
+from collections import Counter
+
+import pytest
+
+from tests.simulator.__main__ import hashes_agree
+from tests.simulator.batch import Batch, run_chunk
+from tests.simulator.registry import sometimes_of
+
+SHORT_SEEDS = range(1_500)
+FULL_SEEDS = range(200)
+OFTEN_SEEN = {
+    "short": {"crash", "power loss", "died in a write", "event sent again", "result replayed"},
+    "full": {"crash", "power loss", "bytes lost", "event sent again", "result replayed"},
+}
+
+
+def run(stack: str) -> Batch:
+    return run_chunk(stack, SHORT_SEEDS if stack == "short" else FULL_SEEDS)
+
+
+@pytest.mark.parametrize("stack", ["short", "full"])
+def test_no_invariant_breaks_in_a_sample_of_histories(stack: str) -> None:
+    batch = run(stack)
+
+    assert batch.failures == []
+    assert OFTEN_SEEN[stack] <= set(batch.seen)
+
+
+@pytest.mark.parametrize("stack", ["short", "full"])
+def test_every_fact_that_must_be_seen_has_a_name_of_its_own(stack: str) -> None:
+    counted = Counter(sometimes_of(stack))
+
+    assert [fact for fact, count in counted.items() if count > 1] == []
+
+
+@pytest.mark.parametrize("stack", ["short", "full"])
+def test_traces_are_the_same_in_a_process_that_hashes_otherwise(stack: str) -> None:
+    assert hashes_agree(stack, 0, 9)
