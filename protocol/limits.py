@@ -235,6 +235,8 @@ HARNESS_MESSAGE_BYTES_MAX: Final = 3 * MIB
 """One line of a program that speaks messages: the largest semantic input, also one with escapes."""
 HARNESS_UNWRITTEN_BYTES_MAX: Final = 256 * KIB
 """Handed to a program and not read by it; above this the next command waits, alone it may pass."""
+HARNESS_UNTOLD_MAX: Final = 128
+"""Lines that wait for a program; above this only answers and results are added."""
 HARNESS_ITEMS_OPEN_MAX: Final = 256
 HARNESS_ITEMS_ENDED_MAX: Final = 1_024
 """Ended items of a turn that are remembered, so that none begins twice."""
@@ -247,6 +249,9 @@ REQUESTS_SETTLED_MAX: Final = 128
 REQUEST_BYTES_MAX: Final = 64 * KIB
 REQUEST_ANSWER_BYTES_MAX: Final = 32 * KIB
 REQUEST_EXPIRY_MS_CEILING: Final = 366 * 24 * 3600 * 1000
+
+OPEN_END_BYTES: Final = 2 * KIB
+"""Longest event that ends a request or a call; one for each open fits half of the reserve."""
 
 # Calls of the controller's tools (runner-behaviour 15)
 TOOLS_MAX: Final = 256

@@ -44,13 +44,21 @@ def merged(tail: OutboxEntry, update: dict[str, JsonValue]) -> dict[str, JsonVal
 def combined(
     older: dict[str, JsonValue], newer: dict[str, JsonValue]
 ) -> dict[str, JsonValue] | None:
-    """Return one payload for two; None if its text would pass the bound, or for two items."""
+    """Return one payload for two; None for two items, or if the text is too long or none."""
     if older.get(ITEM_MEMBER) != newer.get(ITEM_MEMBER):
         return None
-    text = f"{older.get('text', '')}{newer.get('text', '')}"
+    texts = [payload["text"] for payload in (older, newer) if "text" in payload]
+    count: dict[str, JsonValue] = {COUNT: _count(older) + _count(newer)}
+    if not texts:
+        return {**older, **newer, **count}
+    text = ""
+    for piece in texts:
+        if not isinstance(piece, str):
+            return None
+        text += piece
     if len(text.encode()) > COALESCED_TEXT_BYTES_MAX:
         return None
-    return {**older, **newer, "text": text, COUNT: _count(older) + _count(newer)}
+    return {**older, **newer, "text": text, **count}
 
 
 def gathered(updates: Sequence[dict[str, JsonValue]]) -> Iterator[dict[str, JsonValue]]:

@@ -15,7 +15,7 @@ from msgspec import structs
 from protocol.base.revision import Transition
 from protocol.canonical_json import JsonValue
 from protocol.ids import Generation
-from protocol.limits import HARNESS_UNWRITTEN_BYTES_MAX
+from protocol.limits import HARNESS_UNTOLD_MAX, HARNESS_UNWRITTEN_BYTES_MAX, OPEN_END_BYTES
 from runnerd.core.actions import TellHarness
 from runnerd.core.conversation import Dialogue, HarnessCommand
 from runnerd.core.state import Runner, Turn
@@ -56,11 +56,16 @@ def tell(
 ) -> Runner:
     """Append a command to what the present program is told.
 
+    A program that reads nothing is told answers and results alone in the end, of which there
+    can be only so many; everything else is then left out.
+
     Args:
         settles: what is over for good when the line was written.
     """
     dialogue = runner.live.dialogue
     assert dialogue is not None, "somebody is there to be told"
+    if settles is None and len(dialogue.commands) >= HARNESS_UNTOLD_MAX:
+        return runner
     number = dialogue.next_number
     line = msgspec.json.encode(
         {
@@ -75,6 +80,14 @@ def tell(
         dialogue, commands=(*dialogue.commands, command), next_number=number + 1
     )
     return with_live(runner, dialogue=longer)
+
+
+def end_fits(runner: Runner) -> bool:
+    """Tell whether one more request or call could report its end from the P0 reserve."""
+    durable = runner.durable
+    open_ = sum(request.is_open for request in durable.requests)
+    open_ += sum(call.state == "pending" for call in durable.tool_calls)
+    return (open_ + 1) * OPEN_END_BYTES <= runner.settings.p0_reserve_bytes // 2
 
 
 def greet(runner: Runner, turn: Turn) -> Runner:

@@ -23,7 +23,7 @@ from protocol.limits import (
 )
 from protocol.redaction import bounded_diagnostic, redact_value
 from runnerd.core import dialogue, ending, requests, tool_calls, turns
-from runnerd.core.coalescing import ITEM_MEMBER
+from runnerd.core.coalescing import COUNT, ITEM_MEMBER
 from runnerd.core.conversation import Conclusion, Dialogue
 from runnerd.core.harness_messages import (
     Asked,
@@ -206,6 +206,7 @@ def _on_reported(runner: Runner, present: Dialogue, message: Reported, now: Now)
         payload[ITEM_MEMBER] = message.item_id
     try:
         if event_type == _DELTA:
+            payload.pop(COUNT, None)
             return produce_updates(runner, event_type, (payload,), now)
         return produce(runner, (Draft(event_type, 1, payload),), now)
     except PrpError as error:

@@ -74,7 +74,8 @@ def ask(runner: Runner, turn: Turn, asked: Asked, now: Now) -> Runner | ErrorCod
     known = find(runner, asked.request_id)
     if known is not None:
         return _ask_again(runner, turn, known, digest)
-    if sum(request.is_open for request in runner.durable.requests) >= REQUESTS_PENDING_MAX:
+    open_ = sum(request.is_open for request in runner.durable.requests)
+    if open_ >= REQUESTS_PENDING_MAX or not dialogue.end_fits(runner):
         return ErrorCode.REQUESTS_FULL
     expires = None if asked.expires_in_ms is None else now.unix_ms + asked.expires_in_ms
     request = RuntimeRequest(

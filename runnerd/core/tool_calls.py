@@ -134,7 +134,8 @@ def _no_room(runner: Runner, call_id: str) -> ErrorCode | None:
     stored = durable.compacted_call_filter
     if stored is not None and replay_filter.may_contain(replay_filter.from_hex(stored), call_id):
         return ErrorCode.TOOL_CALL_ID_POSSIBLY_REUSED
-    if reserved_bytes(durable.tool_calls) + TOOL_RESULT_BYTES_MAX > TOOL_RESULT_BUDGET_BYTES:
+    reserved = reserved_bytes(durable.tool_calls) + TOOL_RESULT_BYTES_MAX
+    if reserved > TOOL_RESULT_BUDGET_BYTES or not dialogue.end_fits(runner):
         return ErrorCode.TOOL_CALLS_FULL
     return None
 

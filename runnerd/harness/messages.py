@@ -7,7 +7,8 @@ message may be said.
 
     ready       {driverVersion?}
     event       {eventType, payload, itemId?}
-    request     {requestId, requestKind, expiresInMs?, ...}     a question, all of it digested
+    request     {requestId, requestKind, expiresInMs?, ...}     a question; all but the time
+                                                                that it waits is digested
     request     {requestKind: "semantic_tool", callId, operationId, input, idempotencyKey?}
     result      a `paperclip.run_result.v1`
     terminal    {turnTerminalState, runTerminalState, reportedWorkDisposition}
@@ -128,7 +129,9 @@ def _request(payload: Payload) -> HarnessMessage:
     ):
         reason = "its expiresInMs lies outside its range"
         return _misspoken("request", reason, request_id=request_id)
-    return Asked(request_id=request_id, kind=kind, question=payload, expires_in_ms=expires)
+    # How long it waits is no part of what is asked: a later program may have less time.
+    question = {name: value for name, value in payload.items() if name != "expiresInMs"}
+    return Asked(request_id=request_id, kind=kind, question=question, expires_in_ms=expires)
 
 
 def _call(payload: Payload) -> HarnessMessage:

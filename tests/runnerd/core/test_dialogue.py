@@ -3,11 +3,11 @@
 import pytest
 
 from protocol.canonical_json import JsonValue
-from protocol.limits import HARNESS_GRACE_MS, HARNESS_UNWRITTEN_BYTES_MAX
+from protocol.limits import HARNESS_GRACE_MS, HARNESS_UNTOLD_MAX, HARNESS_UNWRITTEN_BYTES_MAX
 from runnerd.core.actions import ReadHarness, SendEvent, TellHarness
 from runnerd.core.harness_messages import Asked, Concluded, Ready
 from runnerd.core.inputs import HarnessMessages, HarnessTold, TimePassed
-from tests.runnerd.core.talk import SUCCESS, TOOLS, Talk, talking
+from tests.runnerd.core.talk import SUCCESS, TOOLS, Talk, called, talking
 from tests.runnerd.core.world import IDENTITY
 
 
@@ -118,6 +118,25 @@ def test_a_line_above_the_bound_is_told_alone() -> None:
     [second] = world.take_told()
     assert first["callId"] == "call_1"
     assert second["result"] == large
+
+
+def test_a_program_that_never_reads_and_errs_for_ever_costs_a_bounded_memory() -> None:
+    world = talking()
+    world.call()
+
+    for _ in range(3 * HARNESS_UNTOLD_MAX):
+        world.say(called("call_x", operation_id="none"))
+        world.ack()
+    world.answer()
+
+    dialogue = world.runner.live.dialogue
+    assert dialogue is not None
+    assert len(dialogue.commands) == HARNESS_UNTOLD_MAX + 1
+    assert dialogue.commands[-1].settles == ("call", "call_1")
+    told = []
+    while world.unwritten():
+        told += world.take_told()
+    assert told[-1]["result"] == {"taskId": "t_1"}
 
 
 @pytest.mark.parametrize("generation", [0, 7])

@@ -235,6 +235,33 @@ def test_deltas_of_two_items_are_never_merged_and_lose_nothing() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("payloads", "merged"),
+    [
+        ([{"percent": 1}, {"percent": 2}], [{"percent": 2, "coalescedCount": 2}]),
+        ([{"text": "a"}, {"p": 1}], [{"text": "a", "p": 1, "coalescedCount": 2}]),
+        ([{"text": 1}, {"text": 2}], [{"text": 1}, {"text": 2}]),
+        (
+            [{"text": "a", "coalescedCount": 9}, {"text": "b"}],
+            [{"text": "ab", "coalescedCount": 2}],
+        ),
+    ],
+)
+def test_merged_deltas_say_what_they_stand_for_and_alter_nothing(
+    payloads: list[dict[str, JsonValue]], merged: list[dict[str, JsonValue]]
+) -> None:
+    world = talking()
+    world.say(Reported(event_type="item.started", payload={}, item_id=""))
+    world.feed(ConnectionLost(world.binding.connection_id, ErrorCode.CONNECTION_LOST))
+
+    for payload in payloads:
+        world.say(Reported(event_type="item.delta", payload=payload))
+
+    world.later(1_000, TimePassed())
+    world.connect(bootstrap=False)
+    assert world.payloads("item.delta") == merged
+
+
 def test_credentials_in_events_are_not_passed_on() -> None:
     world = talking()
     secret = "ghp_" + "a" * 36

@@ -7,18 +7,17 @@ import pytest
 
 from protocol.canonical_json import JsonValue, canonical_bytes
 from protocol.digest import sha256_label
-from protocol.errors import ErrorCode
 from protocol.ids import Generation
 from protocol.limits import (
+    OPEN_END_BYTES,
     REQUEST_ANSWER_BYTES_MAX,
     REQUEST_BYTES_MAX,
     REQUESTS_PENDING_MAX,
     REQUESTS_SETTLED_MAX,
 )
-from protocol.timestamps import rfc3339_ms
 from runnerd.core import state_codec
 from runnerd.core.harness_messages import Asked, Ready
-from runnerd.core.inputs import ConnectionLost, HarnessSpawned, StopRequested, TimePassed
+from runnerd.core.inputs import HarnessSpawned, StopRequested, TimePassed
 from tests.runnerd.core.talk import Talk, after_restart, next_turn, said, talking
 from tests.runnerd.core.world import BIRTH, SETTINGS, exited
 
@@ -223,77 +222,6 @@ def test_an_unknown_request_is_refused() -> None:
     assert said(talking().resolve())[1]["code"] == "request_unknown"
 
 
-# --- time ---------------------------------------------------------------------------------------
-
-
-def test_a_request_expires_at_its_time_and_the_program_is_told() -> None:
-    world = asking(expires_in_ms=EXPIRY_MS)
-    [created] = world.payloads("runtime_request.created")
-    assert created["expiresAt"] == rfc3339_ms(type(world.now.unix_ms)(world.now.unix_ms + 5_000))
-    world.later(EXPIRY_MS - 1, TimePassed())
-    assert state_of(world) == "pending"
-
-    world.later(1, TimePassed())
-
-    assert state_of(world) == "expired"
-    [event] = [e for e in world.events() if e["eventType"] == "runtime_request.expired"]
-    assert event["priority"] == 0
-    assert world.take_told() == [
-        {"type": "request.resolve", "requestId": "ask_1", "outcome": "expired"}
-    ]
-
-
-def test_an_answer_at_the_very_time_is_too_late_although_no_time_was_told() -> None:
-    world = asking(expires_in_ms=EXPIRY_MS)
-    world.mono += EXPIRY_MS
-
-    status, members = said(world.resolve())
-
-    assert (status, members["code"]) == ("rejected", "request_expired")
-    assert len(world.payloads("runtime_request.expired")) == 1
-
-
-def test_each_of_several_expires_at_its_own_time() -> None:
-    world = talking()
-    for number, expiry in enumerate((3_000, 1_000, None, 2_000)):
-        world.say(asked(f"ask_{number}", question={"n": number}, expires_in_ms=expiry))
-
-    order = []
-    for _ in range(4):
-        world.later(1_000, TimePassed())
-        states = [r.state for r in world.durable.requests]
-        order.append(states)
-
-    assert order == [
-        ["pending", "expired", "pending", "pending"],
-        ["pending", "expired", "pending", "expired"],
-        ["expired", "expired", "pending", "expired"],
-        ["expired", "expired", "pending", "expired"],
-    ]
-    assert world.runner.live.request_deadline_mono_ms is None
-
-
-def test_a_request_expires_while_nobody_is_connected() -> None:
-    world = asking(expires_in_ms=EXPIRY_MS)
-    world.feed(ConnectionLost(world.binding.connection_id, ErrorCode.CONNECTION_LOST))
-
-    world.later(EXPIRY_MS, TimePassed())
-
-    assert state_of(world) == "expired"
-
-
-def test_a_request_that_expired_while_no_process_ran_expires_at_the_next_chance() -> None:
-    world = asking(expires_in_ms=EXPIRY_MS)
-    world.mono += EXPIRY_MS
-
-    again = after_restart(world)
-    again.mono = world.mono
-    assert again.runner.live.request_deadline_mono_ms is not None
-    again.later(EXPIRY_MS, TimePassed())
-
-    assert state_of(again) == "expired"
-
-
 # --- who waits ----------------------------------------------------------------------------------
 
 
@@ -430,6 +358,23 @@ def test_open_requests_are_bounded_and_settled_ones_are_forgotten_oldest_first()
     assert said(world.resolve("ask_0"))[1]["code"] == "request_unknown"
     assert said(world.resolve(f"ask_{count - 1}"))[1]["status"] == "duplicate"
     state_codec.load(state_codec.encode(world.durable), SETTINGS)
+
+
+def test_what_is_open_can_always_report_its_end() -> None:
+    reserve = 16 * 1024
+    world = talking(msgspec.structs.replace(SETTINGS, p0_reserve_bytes=reserve))
+    for number in range(20):
+        world.say(asked(f"ask_{number}"))
+        world.call(f"call_{number}")
+        world.ack()
+
+    open_ = len(world.durable.requests) + len(world.durable.tool_calls)
+    assert open_ * OPEN_END_BYTES == reserve // 2
+    told = {line.get("code") or line["result"]["reason"] for line in world.take_told()}
+    assert told == {"requests_full", "tool_calls_full"}
+    before = world.runner.live.outbox_bytes
+    world.ends()
+    assert world.runner.live.outbox_bytes - before <= reserve
 
 
 def test_an_answer_is_taken_while_the_runner_is_about_to_end() -> None:

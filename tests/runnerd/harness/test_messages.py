@@ -53,7 +53,7 @@ READ: list[tuple[str, dict[str, Any], HarnessMessage]] = [
         Asked(
             request_id="r_1",
             kind="permission",
-            question={**QUESTION, "expiresInMs": 5},
+            question=QUESTION,
             expires_in_ms=5,
         ),
     ),
