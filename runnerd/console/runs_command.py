@@ -4,8 +4,7 @@ It decides which question is put to which module and with which status the comma
 refuses to judge logs itself, and writes into a folder only the record of a decision.
 """
 
-import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
@@ -14,13 +13,12 @@ import msgspec
 from protocol.base.posix_fs import PosixFilesystem, PosixLocks, SystemClock, SystemEntropy
 from protocol.base.private_directory import close_quietly, reason_of
 from protocol.canonical_json import JsonValue, parse_tolerant
-from protocol.errors import ErrorCode, ExitStatus, PrpError, exit_status
+from protocol.errors import ErrorCode, ExitStatus, PrpError
 from runnerd.console import bundle, run_views
+from runnerd.console.answer import Answer, give, refuse, show
 from runnerd.console.deciding import content_of, read_decision, record_decision
 from runnerd.console.words import BUNDLE, USAGE, Request, read_request
-from runnerd.ending import tell_end
 from runnerd.flags import usage
-from runnerd.help import words_of
 from runnerd.runs.effect_facts import ResumeRules
 from runnerd.runs.fingerprints import config_fingerprint
 from runnerd.runs.projection import project_run
@@ -38,16 +36,6 @@ from runnerd.runs.run_store import RunLog, RunStore
 
 LOCK_WAIT_MS: Final = 1_000
 """A person waits a moment for a writer of the run, and is told who has it."""
-_STANDARD_OUTPUT: Final = 1
-
-
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """What a command found: for machines, for people, and how it ends."""
-
-    value: object
-    lines: Iterable[str]
-    refusal: ErrorCode | None = None
-    """The code whose status the command ends with although it could answer."""
 
 
 class Verified(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -69,22 +57,14 @@ def run_runs(arguments: Sequence[str]) -> int:
         arguments: behind the word `runs`.
     """
     if "--help" in arguments or arguments[:1] == ["-h"]:
-        _print(USAGE)
+        show(USAGE)
         return ExitStatus.OK
     try:
         request = read_request(arguments)
         answer = _COMMANDS[request.command](request)
+        return give(answer, as_json=request.as_json)
     except PrpError as error:
-        if "--json" in arguments:
-            _print(_json({"refused": _refused(error)}))
-        return tell_end(error.code, error.message, last_failure=None, diagnostics_directory=None)
-    text = (
-        _json(answer.value)
-        if request.as_json
-        else "".join(_clean(line) + "\n" for line in answer.lines)
-    )
-    _print(text)
-    return ExitStatus.OK if answer.refusal is None else exit_status(answer.refusal)
+        return refuse(error, as_json="--json" in arguments)
 
 
 # --- what only reads --------------------------------------------------------------------------
@@ -289,35 +269,6 @@ def _bytes(folder: str, run_id: str) -> bytes:
         raise PrpError(ErrorCode.UNKNOWN_RUN, "there is no record of it in this folder") from None
     except OSError as error:
         raise PrpError(ErrorCode.RUN_STATE_FAILED, reason_of(error)) from error
-
-
-def _refused(error: PrpError) -> dict[str, object]:
-    words, remedy = words_of(error.code)
-    return {
-        "code": error.code,
-        "exitStatus": exit_status(error.code),
-        "words": error.message or words,
-        "remedy": remedy,
-    }
-
-
-def _json(value: object) -> str:
-    return msgspec.json.encode(value).decode() + "\n"
-
-
-def _clean(line: str) -> str:
-    # Texts of a log may hold anything that once stood in an output.
-    return "".join(character if character.isprintable() else "?" for character in line)
-
-
-def _print(text: str) -> None:
-    data = text.encode(errors="replace")
-    try:
-        while data:
-            data = data[os.write(_STANDARD_OUTPUT, data) :]
-    except OSError:
-        # Whoever wanted to read has gone.
-        return
 
 
 _COMMANDS: Final[Mapping[str, Callable[[Request], Answer]]] = MappingProxyType(

@@ -4,13 +4,14 @@ It decides which words can be meant together. It refuses to open anything.
 """
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
 import msgspec
 
 from protocol.errors import PrpError
+from runnerd.console.forms import Form, read_words
 from runnerd.flags import usage
 from runnerd.io.state_file import RUNS_FOLDER
 
@@ -31,18 +32,8 @@ which that folder is `runs`; and `--json`. Only `reconcile` writes into the fold
 
 _RUNS: Final = "--runs"
 _STATE_DIR: Final = "--state-dir"
-_JSON: Final = "--json"
 _DRY_RUN: Final = "--dry-run"
 BUNDLE: Final = "--bundle"
-
-
-class Form(msgspec.Struct, frozen=True, kw_only=True):
-    """What one command takes beside the folder."""
-
-    positionals: tuple[int, ...]
-    needed: tuple[str, ...] = ()
-    values: tuple[str, ...] = ()
-    bare: tuple[str, ...] = ()
 
 
 FORMS: Final[Mapping[str, Form]] = MappingProxyType(
@@ -75,55 +66,17 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_request(arguments: Sequence[str]) -> Request:
     """Return what the words behind `runs` ask for; raises PrpError ``usage_invalid``."""
-    command = arguments[0] if arguments else ""
-    form = FORMS.get(command)
-    if form is None:
-        raise usage(f"runs takes one of {', '.join(FORMS)}")
-    names, values, bare = _sorted_out(command, form, arguments[1:])
-    if len(names) not in form.positionals:
-        raise usage(f"runs {command} takes {form.positionals[-1]} name(s), not {len(names)}")
-    for flag in form.needed:
-        if not values.get(flag):
-            raise usage(f"{flag} is missing")
-    if command == "resume" and _DRY_RUN not in bare:
+    words = read_words("runs", FORMS, arguments, (_RUNS, _STATE_DIR))
+    command, names, values = words.command, words.names, words.values
+    if command == "resume" and _DRY_RUN not in words.bare:
         raise usage(f"a run is resumed by its controller; here it can only be tried: {_DRY_RUN}")
     return Request(
         command=command,
         folder=_folder(values, names),
         names=names,
-        values=MappingProxyType(values),
-        as_json=_JSON in bare,
+        values=values,
+        as_json=words.as_json,
     )
-
-
-def _sorted_out(
-    command: str, form: Form, arguments: Sequence[str]
-) -> tuple[tuple[str, ...], dict[str, str], set[str]]:
-    allowed = (_RUNS, _STATE_DIR, *form.needed, *form.values)
-    names: list[str] = []
-    values: dict[str, str] = {}
-    bare: set[str] = set()
-    words = iter(arguments)
-    for word in words:
-        name, has_equals, value = word.partition("=")
-        if not word.startswith("--"):
-            names.append(word)
-        elif word == _JSON or word in form.bare:
-            bare.add(word)
-        elif name not in allowed:
-            raise usage(f"runs {command} takes no {ascii(name)[:64]}")
-        elif name in values:
-            raise usage(f"{name} is given twice")
-        else:
-            values[name] = value if has_equals else _next(words, name)
-    return tuple(names), values, bare
-
-
-def _next(words: Iterator[str], name: str) -> str:
-    value = next(words, None)
-    if value is None:
-        raise usage(f"{name} has no value")
-    return value
 
 
 def _folder(values: Mapping[str, str], names: tuple[str, ...]) -> str:
