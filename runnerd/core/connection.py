@@ -39,7 +39,8 @@ def on_connected(runner: Runner, connected: Connected, now: Now) -> Step:
     Returns:
         A ready runner whose unacknowledged events are due again. Or an end:
         ``runner_rollback_detected`` if the controller has committed events that this state
-        never produced (R5), ``controller_rollback_detected`` if it lost some that it had
+        never produced (R5), or hands out a command behind some that this state never
+        received; ``controller_rollback_detected`` if it lost some events that it had
         acknowledged (R6), ``lease_expired_requires_bootstrap`` if the lease is already over.
         An epoch above the known one says that authority was withdrawn meanwhile: what is
         stored is delivered and nothing else (R22). One below closes the connection with
@@ -165,6 +166,11 @@ def _history_conflict(runner: Runner, welcome: Welcome) -> ErrorCode | None:
         return ErrorCode.RUNNER_ROLLBACK_DETECTED
     if cursor < runner.durable.acked_source_seq:
         return ErrorCode.CONTROLLER_ROLLBACK_DETECTED
+    # What lies between was answered, by a state that is not this one.
+    next_command = runner.durable.last_controller_command_seq + 1
+    offered = [command.controller_seq for command in welcome.pending_commands]
+    if offered and min(offered) > next_command:
+        return ErrorCode.RUNNER_ROLLBACK_DETECTED
     return None
 
 

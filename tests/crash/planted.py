@@ -110,8 +110,8 @@ PATCHES = (
     Patch(
         "directory_with_uncertain_name_kept",
         private_directory,
-        "                fs.remove_directory(path)\n",
-        "                pass\n",
+        "            fs.remove_directory(path)\n",
+        "            pass\n",
         dies_by="I7",
     ),
 )

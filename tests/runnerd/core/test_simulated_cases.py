@@ -112,3 +112,19 @@ def test_revoked_stays_revoked_when_the_last_facts_find_no_room() -> None:
 
     assert world.durable.unrecoverable_outcome == "p0_storage_exhausted"
     assert world.durable.lifecycle is Lifecycle.REVOKED
+
+
+def test_put_back_state_is_noticed_when_commands_are_missing_that_were_answered() -> None:
+    world = World()
+    world.connect()
+    world.deliver("runner.drain")
+    world.ack()
+    older = world.stored
+    world.deliver("session.snapshot")
+    following = world.command("session.snapshot")
+    world.stored = older
+    again = restarted(world)
+
+    again.connect(acked=world.durable.acked_source_seq, pending=(following,))
+
+    assert again.exits() == [Exit(ErrorCode.RUNNER_ROLLBACK_DETECTED)]
