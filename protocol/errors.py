@@ -327,8 +327,20 @@ COMMAND_STATUSES: Final[dict[ErrorCode, ExitStatus]] = {
     ErrorCode.RUN_STATE_LOCKED: ExitStatus.CANNOT_CREATE,
     ErrorCode.RUN_STATE_FAILED: ExitStatus.IO,
     ErrorCode.DURABILITY_BARRIER_FAILED: ExitStatus.IO,
+    ErrorCode.INVALID_SESSION_ID: ExitStatus.USAGE,
+    ErrorCode.SESSION_RESTORE_FAILED: ExitStatus.DATA,
+    ErrorCode.SESSION_LAYOUT_CONFLICT: ExitStatus.DATA,
+    ErrorCode.SESSION_MIGRATION_INVALID: ExitStatus.DATA,
+    ErrorCode.SESSION_MIGRATION_UNSUPPORTED: ExitStatus.DATA,
+    ErrorCode.SESSION_MIGRATION_CONFLICT: ExitStatus.DATA,
+    ErrorCode.SESSION_OPEN_LOCKED: ExitStatus.CANNOT_CREATE,
+    ErrorCode.SESSION_WRITE_LOCKED: ExitStatus.CANNOT_CREATE,
+    ErrorCode.SESSION_LOCK_RECOVERY_REQUIRED: ExitStatus.CANNOT_CREATE,
+    ErrorCode.SESSION_MIGRATION_FAILED: ExitStatus.IO,
+    ErrorCode.SESSION_ALIAS_FAILED: ExitStatus.IO,
+    ErrorCode.STORAGE_WRITE_FAILED: ExitStatus.IO,
 }
-"""Codes that end no daemon, but a command that a person gives about the logs of runs."""
+"""Codes that end no daemon, but a command that a person gives about runs or sessions."""
 
 
 class PrpError(Exception):

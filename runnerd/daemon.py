@@ -43,6 +43,7 @@ _STATE_ID_BYTES: Final = 16
 _SEED_BYTES: Final = 4
 _INSPECT: Final = "inspect"
 _RUNS: Final = "runs"
+_SESSIONS: Final = "sessions"
 _INFORMATION: Final = ("-h", "--version", "--build-metadata")
 _CREDENTIALS_VARIABLE: Final = "CREDENTIALS_DIRECTORY"
 
@@ -63,21 +64,26 @@ def run(arguments: Sequence[str], captured: CapturedTicket, stops: StopSignals) 
 
     Source: runner-behaviour 1, protocol/errors.py for the statuses.
     """
-    is_of_runs = arguments[:1] and arguments[0] == _RUNS
-    if not is_of_runs and (text := _information(arguments)) is not None:
+    command = "".join(arguments[:1])
+    has_own_help = command in (_RUNS, _SESSIONS)
+    if not has_own_help and (text := _information(arguments)) is not None:
         with contextlib.suppress(OSError):
             os.write(_STANDARD_OUTPUT, text.encode())
         return ExitStatus.OK
     known = Known()
     try:
-        if arguments[:1] and arguments[0] == _INSPECT:
+        if command == _INSPECT:
             from runnerd.inspecting import run_inspect
 
             return run_inspect(arguments[1:])
-        if is_of_runs:
+        if command == _RUNS:
             from runnerd.console.runs_command import run_runs
 
             return run_runs(arguments[1:])
+        if command == _SESSIONS:
+            from runnerd.console.sessions_command import run_sessions
+
+            return run_sessions(arguments[1:])
         config = read_config(arguments, os.environ.get(LOG_LEVEL_VARIABLE))
         code = _run(config, captured, stops, known)
     except PrpError as error:

@@ -18,6 +18,7 @@ usage: runnerd --connect-url URL --state-dir DIR --run-id ID --session-id ID --t
                --runner-digest TEXT [OPTIONS]
        runnerd inspect --state-dir DIR [--json]
        runnerd runs COMMAND [...]             logs of runs; see `runnerd runs --help`
+       runnerd sessions COMMAND [...]         conversations; see `runnerd sessions --help`
 
 The daemon of one agent run: it connects to a controller, starts the agent when told to, and
 keeps every event and command result on disk until the controller has acknowledged it.
@@ -147,6 +148,9 @@ _LOOK_AT_RUN: Final = "see `runnerd runs resume --dry-run` and `runnerd runs sho
 _LOOK_AT_LOG: Final = "nothing was changed: look at the log, or at a bundle of it"
 _RECONCILE: Final = "find out what happened outside, then `runnerd runs reconcile`"
 
+_LOOK_AT_SESSION: Final = "the public file was left as it is: see `runnerd sessions inspect`"
+_MIGRATE_AGAIN: Final = "check the disk, then give the command again"
+
 COMMAND_ENDS: Final[dict[ErrorCode, tuple[str, str]]] = {
     ErrorCode.UNKNOWN_EFFECT: ("nobody knows what became of an effect", _RECONCILE),
     ErrorCode.COMMITTED_EFFECT_PENDING: ("an effect is done and its step is not", _RECONCILE),
@@ -174,10 +178,27 @@ COMMAND_ENDS: Final[dict[ErrorCode, tuple[str, str]]] = {
     ErrorCode.RUN_STATE_FAILED: ("the disk refused", "check the disk and the path"),
     ErrorCode.DURABILITY_BARRIER_FAILED: (
         "the disk may not have kept what was written",
-        "check the disk, then look with `runnerd runs verify`",
+        "check the disk, then look again with `verify`",
     ),
+    ErrorCode.INVALID_SESSION_ID: ("no session has such a name", "see `runnerd sessions inspect`"),
+    ErrorCode.SESSION_RESTORE_FAILED: ("the session cannot be read", _LOOK_AT_SESSION),
+    ErrorCode.SESSION_LAYOUT_CONFLICT: ("two files claim one session", _LOOK_AT_SESSION),
+    ErrorCode.SESSION_MIGRATION_INVALID: ("no whole legacy session", _LOOK_AT_SESSION),
+    ErrorCode.SESSION_MIGRATION_UNSUPPORTED: (
+        "the legacy session holds what this version cannot keep",
+        "the public file was left as it is: keep it until a version can",
+    ),
+    ErrorCode.SESSION_MIGRATION_CONFLICT: ("the backup is of something else", _LOOK_AT_SESSION),
+    ErrorCode.SESSION_OPEN_LOCKED: ("another process opens this session", "try again"),
+    ErrorCode.SESSION_WRITE_LOCKED: ("another process writes this session", "end it first"),
+    ErrorCode.SESSION_LOCK_RECOVERY_REQUIRED: (
+        "a lock has no living owner",
+        "prove that nobody uses the session, back up both, then remove the lock",
+    ),
+    ErrorCode.SESSION_MIGRATION_FAILED: ("the disk refused", _MIGRATE_AGAIN),
+    ErrorCode.SESSION_ALIAS_FAILED: ("the disk refused", _MIGRATE_AGAIN),
 }
-"""The same for the codes with which only a command about runs ends."""
+"""The same for the codes with which only a command about runs or sessions ends."""
 
 
 def words_of(code: ErrorCode) -> tuple[str, str]:

@@ -43,6 +43,9 @@ def read_words(
 ) -> Words:
     """Return what stands behind the name of a group.
 
+    A value stands behind its flag or behind an equals sign; one that begins with two
+    dashes needs the latter.
+
     Args:
         common: flags with a value that every command takes.
 
@@ -93,6 +96,6 @@ def _sorted_out(
 
 def _next(words: Iterator[str], name: str) -> str:
     value = next(words, None)
-    if value is None:
+    if value is None or value.startswith("--"):
         raise usage(f"{name} has no value")
     return value

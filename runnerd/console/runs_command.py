@@ -56,7 +56,7 @@ def run_runs(arguments: Sequence[str]) -> int:
     Args:
         arguments: behind the word `runs`.
     """
-    if "--help" in arguments or arguments[:1] == ["-h"]:
+    if "--help" in arguments or "".join(arguments[:1]) == "-h":
         show(USAGE)
         return ExitStatus.OK
     try:
