@@ -51,7 +51,8 @@ print(json.dumps([adopted, orphans.end_orphans(), list(orphans.children())]))
 def test_dead_orphan_is_buried_and_a_living_one_is_left() -> None:
     found = run(
         """
-living, dead = orphan("exec sleep 1000"), orphan("exec true")
+living, dead = orphan("exec sleep 1000"), orphan("exec sleep 1000")
+os.kill(dead, signal.SIGKILL)
 ended(dead)
 buried = orphans.reap_orphans()
 left = orphans.children() == {living}
