@@ -163,11 +163,12 @@ def test_reason_is_clear_when_a_program_cannot_be_started(tmp_path: Path) -> Non
 def test_nothing_is_left_when_descriptors_run_out_at_any_point() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     before = sorted(os.listdir("/proc/self/fd"))
-    lowest = os.dup(0)
-    os.close(lowest)
+    taken = {int(name) for name in before}
+    # The limit is on numbers, and those of other open files lie between the free ones.
+    free = [number for number in range(soft) if number not in taken][:24]
     reasons = []
-    for room in range(24):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + room, hard))
+    for limit in free:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
         try:
             with spawned("true"):
                 pass
