@@ -83,6 +83,7 @@ async def full_outbox(site: Site) -> Mapping[str, Outcome]:
     ):
         world.fill()
         world.lines(LINE)
+        data = b""
         for _ in range(PAIRS_PER_ROUND * site.size.rounds):
             ours.append(_milliseconds_of_a_line(world))
             data = enclose(STATE_SCHEMA, encode(world.durable))
