@@ -5,6 +5,7 @@ It decides what is asked for and what is printed. It refuses to run a history it
 
 import argparse
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -15,7 +16,7 @@ from typing import Final
 from tests.simulator.batch import Batch, run_seeds
 from tests.simulator.planted import hunt
 from tests.simulator.registry import sometimes_of
-from tests.simulator.report import ROOT, full_report
+from tests.simulator.report import ROOT, full_report, say_failed
 from tests.simulator.stacks import STACKS, replay
 from tests.simulator.tape import read
 from tests.simulator.trace import story, trace_hash
@@ -23,6 +24,7 @@ from tests.simulator.verdict import Outcome
 
 FRESH_SEEDS: Final = 1_000_000
 HASHED_TOGETHER: Final = 40
+INTERRUPTED: Final = 130
 _PROGRESS_S: Final = 30.0
 
 
@@ -135,15 +137,22 @@ def _batch(asked: argparse.Namespace) -> int:
         minutes = 1.0
     stacks = [asked.stack] if asked.stack else list(STACKS)
     share = None if minutes is None else minutes / len(stacks)
+    # Who ends a long run also wants to know what it has come to.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     failed = 0
     for stack in stacks:
-        progress = _Progress()
         batch = run_seeds(
-            stack, first, last, minutes=share, workers=asked.workers, told=progress.tell
+            stack,
+            first,
+            last,
+            minutes=share,
+            workers=asked.workers,
+            told=_Progress().tell,
+            failed=say_failed,
         )
-        print(_summary(batch))
-        for seed, words in batch.failures[:5]:
-            print(f"  seed={seed}  {words}")
+        print(_summary(batch), flush=True)
+        if batch.was_interrupted:
+            return INTERRUPTED
         if batch.failures:
             failed = 1
             print(full_report(STACKS[stack](batch.failures[0][0])))

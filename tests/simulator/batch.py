@@ -1,10 +1,13 @@
 """Many histories in worker processes, and what a batch has seen.
 
-It decides which seeds run where. It refuses to judge one: a history brings its own verdict.
+It decides which seeds run where, and that a failure is told by the worker that saw it, at
+once: what ends the batch early takes no seed with it. It refuses to judge a history, which
+brings its own verdict.
 """
 
 import multiprocessing
 import os
+import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
@@ -17,6 +20,7 @@ from tests.simulator.stacks import STACKS
 
 CHUNK: Final[dict[str, int]] = {"short": 100, "full": 10}
 FAILURES_KEPT_MAX: Final = 20
+ENDS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 @dataclass
@@ -34,6 +38,8 @@ class Batch:
     failures: list[tuple[int, str]] = field(default_factory=list)
     """Seed and words of some failures, by seed."""
     seen: Counter[str] = field(default_factory=Counter)
+    was_interrupted: bool = False
+    """Somebody ended it before its time."""
 
     def add(self, other: "Batch") -> None:
         """Take in a part."""
@@ -46,7 +52,17 @@ class Batch:
         self.seen.update(other.seen)
 
 
-def run_chunk(stack: str, seeds: range, needed: Collection[str] = ()) -> Batch:
+Failed = Callable[[str, int, str], None]
+"""Told stack, seed and words of a failure when it happens, in the process that runs it."""
+
+
+def nobody(stack: str, seed: int, words: str) -> None:
+    """Tell nobody of a failure: who reads the batch finds it there."""
+
+
+def run_chunk(
+    stack: str, seeds: range, needed: Collection[str] = (), failed: Failed = nobody
+) -> Batch:
     """Run some histories in this process; the needed families are on in each."""
     batch = Batch(stack)
     began_s = time.process_time()
@@ -57,6 +73,7 @@ def run_chunk(stack: str, seeds: range, needed: Collection[str] = ()) -> Batch:
         batch.virtual_ms += outcome.virtual_ms
         batch.seen.update(outcome.seen)
         if outcome.violation is not None:
+            failed(stack, seed, str(outcome.violation))
             batch.failed += 1
             batch.failures.append((seed, str(outcome.violation)))
     batch.busy_s = time.process_time() - began_s
@@ -73,11 +90,15 @@ def run_seeds(
     stops_at_failure: bool = False,
     needed: Collection[str] = (),
     told: Callable[[Batch], None] | None = None,
+    failed: Failed = nobody,
 ) -> Batch:
     """Run histories of seeds ``first`` to ``last`` - 1, or until the time is over.
 
+    An interruption ends the batch, and what it has come to is returned.
+
     Args:
         told: gets the batch so far after each part.
+        failed: is told of each failure at once, in a worker.
     """
     began_s = time.monotonic()
     deadline_s = None if minutes is None else began_s + 60 * minutes
@@ -87,26 +108,38 @@ def run_seeds(
     processes = [
         context.Process(
             target=_work,
-            args=(stack, _chunks(stack, first, last, index, number), deadline_s, needed, parts),
+            args=(
+                lambda seeds: run_chunk(stack, seeds, needed, failed),
+                _chunks(stack, first, last, index, number),
+                deadline_s,
+                os.getpid(),
+                parts,
+            ),
             daemon=True,
         )
         for index in range(number)
     ]
+    # Half of a start cannot be undone, so nothing interrupts one.
+    signal.pthread_sigmask(signal.SIG_BLOCK, ENDS)
     for process in processes:
         process.start()
     batch, running = Batch(stack), number
-    while running:
-        part = parts.get()
-        if part is None:
-            running -= 1
-            continue
-        assert not isinstance(part, str), f"a worker broke: {part}"
-        batch.add(part)
-        batch.wall_s = time.monotonic() - began_s
-        if told is not None:
-            told(batch)
-        if stops_at_failure and batch.failed:
-            break
+    try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDS)
+        while running:
+            part = parts.get()
+            if part is None:
+                running -= 1
+                continue
+            assert not isinstance(part, str), f"a worker broke: {part}"
+            batch.add(part)
+            batch.wall_s = time.monotonic() - began_s
+            if told is not None:
+                told(batch)
+            if stops_at_failure and batch.failed:
+                break
+    except KeyboardInterrupt:
+        batch.was_interrupted = True
     for process in processes:
         process.terminate()
         process.join()
@@ -123,17 +156,23 @@ def _chunks(stack: str, first: int, last: int | None, index: int, workers: int) 
 
 
 def _work(
-    stack: str,
+    run: Callable[[range], Batch],
     chunks: Iterator[range],
     deadline_s: float | None,
-    needed: Collection[str],
+    reader: int,
     parts: "SimpleQueue[Batch | str | None]",
 ) -> None:
+    # A terminal interrupts every process; the parent alone ends a worker.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDS)
     try:
         for seeds in chunks:
             if deadline_s is not None and time.monotonic() >= deadline_s:
                 break
-            parts.put(run_chunk(stack, seeds, needed))
+            if os.getppid() != reader:
+                return
+            parts.put(run(seeds))
     except BaseException as fault:
         # Nobody would ever wake the reader.
         parts.put(f"{type(fault).__name__}: {fault}")

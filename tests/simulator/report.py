@@ -42,6 +42,16 @@ def headline(outcome: Outcome) -> str:
     return f"FAIL {outcome.violation}  step={outcome.step}/{outcome.steps}  virtual={virtual}"
 
 
+def say_failed(stack: str, seed: int, words: str) -> None:
+    """Print a failing seed in one piece: other processes print to the same place."""
+    text = f"FAIL {words}  stack={stack}  seed={seed}\n  replay:    {_replay(stack, seed)}\n"
+    print(text, end="", flush=True)
+
+
+def _replay(stack: str, seed: int) -> str:
+    return f"./dev simulate --stack {stack} --seed {seed}"
+
+
 def full_report(outcome: Outcome, *, minimised: bool = True) -> str:
     """Return everything that is printed of a failing history; writes its tape."""
     assert outcome.violation is not None
@@ -49,7 +59,7 @@ def full_report(outcome: Outcome, *, minimised: bool = True) -> str:
         headline(outcome),
         f"  stack={outcome.stack}  seed={outcome.draws.seed}  profile={outcome.profile}",
         f"  build={build()}  trace={trace_hash(outcome.trace)}",
-        f"  replay:    ./dev simulate --stack {outcome.stack} --seed {outcome.draws.seed}",
+        f"  replay:    {_replay(outcome.stack, outcome.draws.seed)}",
     ]
     told = outcome
     if minimised:
