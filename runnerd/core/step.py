@@ -126,7 +126,8 @@ def on_control(runner: Runner, received: ControlReceived, now: Now) -> Step:
     current, held = runner.live.connection, runner.live.lease
     if current is None or current.binding.connection_id != received.connection_id:
         return Transition(runner)
-    if current.closing is not None:
+    # A fact that is stored behind the exit would be in a last state that nobody delivers.
+    if current.closing is not None or runner.live.exit_ordered:
         return Transition(runner)
     if held is None or lease.is_expired(held, now):
         return clockwork.on_time_passed(runner, now)

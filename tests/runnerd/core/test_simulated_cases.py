@@ -2,7 +2,7 @@
 
 from msgspec import structs
 
-from protocol.envelope import LeaseRenewed, Revoke
+from protocol.envelope import CommandResultAck, Deliver, LeaseRenewed, Revoke
 from protocol.errors import ErrorCode
 from protocol.ids import RevocationEpoch
 from runnerd.core.actions import Exit, SendEvent
@@ -128,3 +128,25 @@ def test_put_back_state_is_noticed_when_commands_are_missing_that_were_answered(
     again.connect(acked=world.durable.acked_source_seq, pending=(following,))
 
     assert again.exits() == [Exit(ErrorCode.RUNNER_ROLLBACK_DETECTED)]
+
+
+def test_stopped_runner_takes_no_fact_behind_its_exit_that_it_would_never_deliver() -> None:
+    world = World()
+    world.connect()
+    world.prepare()
+    shutdown = world.deliver("runner.shutdown")
+    world.ack()
+    stored = CommandResultAck(
+        command_id=shutdown.command_id,
+        command_type=shutdown.command_type,
+        controller_seq=shutdown.controller_seq,
+        status=shutdown.status,
+    )
+    behind = world.command("session.close")
+
+    actions = world.feed(world.received(stored), world.received(Deliver(behind)))
+
+    assert actions == [Exit(None)]
+    assert world.durable.lifecycle is Lifecycle.STOPPED
+    assert world.durable.last_controller_command_seq == shutdown.controller_seq
+    assert world.durable.outbox == ()
