@@ -18,6 +18,8 @@ Pointers hold names from the tables and indices only, never text of the sender.
 
 def text(least: int = 0, most: int | None = None, pattern: str | None = None) -> Rule:
     """Ask for a string of so many code points that matches ``pattern`` as a whole."""
+    if not least and most is None and pattern is None:
+        return _any_text
     compiled: re.Pattern[str] | None = None
 
     def judge(value: JsonValue) -> str | None:
@@ -35,6 +37,10 @@ def text(least: int = 0, most: int | None = None, pattern: str | None = None) ->
         return None if compiled.fullmatch(value) is not None else ""
 
     return judge
+
+
+def _any_text(value: JsonValue) -> str | None:
+    return None if isinstance(value, str) else ""
 
 
 def number(least: float | None = None) -> Rule:

@@ -29,7 +29,16 @@ JSON_BLANKS: Final = (
 """What trimming takes away (ECMA-262, WhiteSpace and LineTerminator)."""
 
 _RUN_ID: Final = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
-_MEMBERS: Final = ("version", "runId", "sequence", "timestamp", "kind", "payload", "eventId")
+_MEMBERS: Final = frozenset(
+    ("version", "runId", "sequence", "timestamp", "kind", "payload", "eventId")
+)
+_NONE: Final[Mapping[str, JsonValue]] = MappingProxyType({})
+_PLAIN_INSTANT: Final = re.compile(
+    r"[1-9][0-9]{3}-(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])"
+    r"T(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]\.[0-9]{3}Z",
+    re.ASCII,
+)
+"""What programs write on most days of a month; it needs no second look."""
 _INSTANT: Final = re.compile(
     r"([0-9]{4}-[0-9]{2}-[0-9]{2})"
     r"(?:T([0-9]{2}:[0-9]{2}(?::[0-9]{2})?)(?:\.[0-9]{1,9})?(Z|[+-][0-9]{2}:[0-9]{2})?)?",
@@ -77,7 +86,12 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     kind: RecordKind
     payload: JsonValue | UnsetType = UNSET
     event_id: str | None = None
-    extra: Mapping[str, JsonValue] = MappingProxyType({})
+    extra: Mapping[str, JsonValue] = _NONE
+
+
+_KINDS: Final[Mapping[str, RecordKind]] = MappingProxyType(
+    {kind.value: kind for kind in RecordKind}
+)
 
 
 class OperationState(enum.StrEnum):
@@ -201,7 +215,11 @@ def check_run_id(run_id: str) -> None:
 
 def is_instant(text: object) -> bool:
     """Tell whether ``text`` spells a date, or a date and a time of day (ISO 8601)."""
-    parts = _INSTANT.fullmatch(text) if isinstance(text, str) else None
+    if not isinstance(text, str):
+        return False
+    if _PLAIN_INSTANT.fullmatch(text) is not None:
+        return True
+    parts = _INSTANT.fullmatch(text)
     if parts is None:
         return False
     date, time, zone = parts.groups(default="")
@@ -254,10 +272,10 @@ def read_record(value: JsonValue, run_id: str) -> RunRecord:
     if "eventId" in value and (not isinstance(event_id, str) or is_blank(event_id)):
         raise corrupt("eventId")
     assert event_id is None or isinstance(event_id, str)
-    try:
-        kind = RecordKind(str(value.get("kind")))
-    except ValueError:
-        raise corrupt("kind") from None
+    name = value.get("kind")
+    kind = _KINDS.get(name) if isinstance(name, str) else None
+    if kind is None:
+        raise corrupt("kind")
     return RunRecord(
         run_id=run_id,
         sequence=sequence,
@@ -265,8 +283,14 @@ def read_record(value: JsonValue, run_id: str) -> RunRecord:
         kind=kind,
         payload=value.get("payload", UNSET),
         event_id=event_id,
-        extra={name: value[name] for name in value if name not in _MEMBERS},
+        extra=_unknown_members(value),
     )
+
+
+def _unknown_members(value: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
+    if value.keys() <= _MEMBERS:
+        return _NONE
+    return {name: value[name] for name in value if name not in _MEMBERS}
 
 
 def record_members(record: RunRecord) -> dict[str, JsonValue]:
@@ -304,7 +328,7 @@ def struct_from(value: JsonValue | UnsetType, kind: type[PayloadT]) -> PayloadT:
 
 def struct_members(value: msgspec.Struct) -> dict[str, JsonValue]:
     """Return a payload struct as the JSON object that is written."""
-    members = msgspec.to_builtins(value)
+    members: JsonValue = msgspec.to_builtins(value)
     assert isinstance(members, dict)
     return members
 

@@ -172,6 +172,13 @@ class LogScanner:
         return None, True
 
     def _accepted(self, value: ParsedJson, line: bytes) -> RunRecord:
+        is_chained = (
+            line.startswith(_BEFORE_LINK, len(line) - _SUFFIX_LENGTH)
+            and _SUFFIX.fullmatch(line, len(line) - _SUFFIX_LENGTH) is not None
+        )
+        if is_chained and isinstance(value.json, dict):
+            # The link is about the line; it is no member of the record.
+            value.json.pop(CHAIN_MEMBER, None)
         try:
             record = read_record(value.json, self._run_id)
             if record.kind is RecordKind.EVENT:
@@ -180,27 +187,23 @@ class LogScanner:
             raise self._damage(error.message) from None
         if record.sequence != self._count + 1:
             raise self._damage(f"sequence {record.sequence} where {self._count + 1} must stand")
-        record = self._proven(record, line)
+        self._check_link(record, line, is_chained=is_chained)
         self._count += 1
         return record
 
-    def _proven(self, record: RunRecord, line: bytes) -> RunRecord:
-        """Check the link of a chained line and take the member away."""
-        is_chained = _SUFFIX.fullmatch(line[-_SUFFIX_LENGTH:]) is not None
+    def _check_link(self, record: RunRecord, line: bytes, *, is_chained: bool) -> None:
         if self._format is None:
             self._format = LogFormat.CHAINED if is_chained else LogFormat.PLAIN
         if self._format is LogFormat.PLAIN:
             if is_chained or _resembles_chained(record, line):
                 raise self._damage("a link in a log that is not chained")
-            return record
+            return
         if not is_chained:
             raise self._damage("no link in a chained log")
         link = _link(self._chain, line[:-_SUFFIX_LENGTH])
         if link.hex().encode() != line[-_HEX_LENGTH - len(_AFTER_LINK) : -len(_AFTER_LINK)]:
             raise self._damage("the line does not match its link")
         self._chain = link
-        extra = {name: value for name, value in record.extra.items() if name != CHAIN_MEMBER}
-        return msgspec.structs.replace(record, extra=extra)
 
     def _is_chained(self) -> bool:
         return self._format is LogFormat.CHAINED
