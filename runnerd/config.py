@@ -107,6 +107,7 @@ def _settings(flags: Mapping[str, str]) -> Settings:
             1,
             BOOTSTRAP_DEADLINE_MS_CEILING,
         ),
+        keeps_run_log=True,
     )
 
 

@@ -167,7 +167,7 @@ def _begin(config: Config, durable: Durable | None, world: World) -> RunnerDrive
     """Settle what an earlier process left behind, and give the core its first input."""
     entropy, clock = SystemEntropy(), world.clock
     orphan = _settle_orphan(durable, world)
-    ended = None if orphan is None else _settle_log(config, orphan, world)
+    ended = None if orphan is None else _settle_log(config, durable, orphan, world)
     boot = Boot(
         state_id=entropy.token_bytes(_STATE_ID_BYTES).hex(),
         jitter_seed=int.from_bytes(entropy.token_bytes(_SEED_BYTES)),
@@ -191,14 +191,17 @@ def _settle_orphan(durable: Durable | None, world: World) -> OrphanSettled | Non
     return settled
 
 
-def _settle_log(config: Config, orphan: OrphanSettled, world: World) -> HarnessExited | None:
+def _settle_log(
+    config: Config, durable: Durable | None, orphan: OrphanSettled, world: World
+) -> HarnessExited | None:
     """Bring the run's log up to the death of the process that kept it."""
+    from runnerd.core.recording import facts_of
     from runnerd.harness.recording import recorder_in
 
     assert world.run_folder is not None, "the daemon keeps a log"
     recorder = recorder_in(world.run_folder, world.clock, config.settings.identity)
     try:
-        return recorder.settle(orphan.generation)
+        return recorder.settle(orphan.generation, () if durable is None else facts_of(durable))
     except PrpError as error:
         # The next turn is refused for the same reason, if it still holds then.
         world.log.noted("run_log_not_settled", code=error.code.value, reason=error.message)

@@ -22,6 +22,7 @@ from runnerd.core.actions import (
     Exit,
     ForgetHarness,
     ReadHarness,
+    RecordFacts,
     ReleaseHarness,
     SendEvent,
     SendPong,
@@ -32,6 +33,7 @@ from runnerd.core.actions import (
     TellHarness,
 )
 from runnerd.core.inputs import HarnessExited, Input
+from runnerd.core.recording import facts_of
 from runnerd.core.turns import judge
 from runnerd.driving import Alarm, RunnerDriver, end_write, tell_room
 from runnerd.first_contact import World
@@ -76,6 +78,7 @@ async def serve(driver: RunnerDriver, world: World, call: Call, environ: Mapping
     Returns:
         The core's order to end; connection and harness are gone by then.
     """
+    order: Exit | None = None
     async with anyio.create_task_group() as tasks:
         shell = Shell(driver, world, tasks, environ)
         try:
@@ -84,6 +87,7 @@ async def serve(driver: RunnerDriver, world: World, call: Call, environ: Mapping
             with anyio.CancelScope(shield=True):
                 await shell.close()
         tasks.cancel_scope.cancel()
+    assert order is not None, "nobody else cancels the tasks"
     return order
 
 
@@ -211,7 +215,7 @@ class Shell:
                 case Fault(cause=cause):
                     raise Faulted from cause
                 case HarnessExited(recorded=None) if self._executor.record(
-                    item, judge(driver.staged, item)
+                    item, judge(driver.staged, item), facts_of(driver.staged.durable)
                 ):
                     # It comes again once the log of the run has it (D9).
                     continue
@@ -254,6 +258,8 @@ class Shell:
                 # In the order of the core: what it sends first leaves first.
                 self._endpoint.flush()
                 self._executor.perform(action)
+            case RecordFacts():
+                self._executor.note(action)
             case Exit():
                 raise AssertionError("the end is not performed, it is returned")
             case _:

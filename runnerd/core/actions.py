@@ -14,11 +14,15 @@ from protocol.errors import ErrorCode
 from protocol.ids import ConnectionId, Generation, LeaseId, SourceSeq
 from protocol.limits import HARNESS_READY_MS
 from protocol.secrets import Secret
+from runnerd.core.run_fact import RunFact
 
-StopIntent = Literal["interrupt", "cancel", "stop", "authority", "overflow", "timeout", "finished"]
+StopIntent = Literal[
+    "interrupt", "cancel", "stop", "authority", "overflow", "timeout", "unrecorded", "finished"
+]
 """Why a harness is stopped: by command (interrupt, cancel), for the runner's own stop, because
 authority ended (lease, grace, revocation), because its output has no room (R17), because the
-turn's explicit timeout has passed, or because it lingers after it said that it is done."""
+turn's explicit timeout has passed, because the run's log does not take what it asks for, or
+because it lingers after it said that it is done."""
 ProviderKind = Literal["command", "jsonl"]
 """What is spoken with a program: lines of text, or messages in both directions."""
 
@@ -140,6 +144,12 @@ class ForgetHarness(msgspec.Struct, frozen=True):
     generation: Generation
 
 
+class RecordFacts(msgspec.Struct, frozen=True):
+    """Have the run's log say this; answered by FactsRecorded. What it says already stays so."""
+
+    facts: tuple[RunFact, ...]
+
+
 class Exit(msgspec.Struct, frozen=True):
     """End the process; None means the documented clean end."""
 
@@ -159,5 +169,6 @@ Action = (
     | TellHarness
     | StopHarness
     | ForgetHarness
+    | RecordFacts
     | Exit
 )

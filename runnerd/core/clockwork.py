@@ -97,6 +97,7 @@ def next_deadline(runner: Runner) -> MonoMs | None:
         live.linger_deadline_mono_ms,
         live.request_deadline_mono_ms,
         live.storage_retry_at_mono_ms,
+        live.record_retry_at_mono_ms,
     ):
         if moment is not None:
             deadlines.append(moment)

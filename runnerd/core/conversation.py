@@ -13,6 +13,7 @@ import msgspec
 
 from protocol.canonical_json import JsonValue
 from protocol.ids import Generation, SourceEventId
+from runnerd.core.run_fact import EffectWord
 
 
 class RuntimeRequest(
@@ -55,6 +56,8 @@ class ToolCall(
     """Kept until a program was told."""
     result_digest: str | None = None
     is_error: bool = False
+    effect: EffectWord | None = None
+    """What the controller says of its effect; None while no result is there."""
 
 
 class ToolSet(

@@ -7,16 +7,17 @@ why anything is told: `requests` and `tool_calls` decide that.
       └─ what is told before that waits      a line is over when the pipe has taken it
 """
 
+from collections.abc import Callable
 from typing import Final, Literal
 
 import msgspec
 from msgspec import structs
 
-from protocol.base.revision import Transition
+from protocol.base.revision import Gated, Transition
 from protocol.canonical_json import JsonValue
 from protocol.ids import Generation
 from protocol.limits import HARNESS_UNTOLD_MAX, HARNESS_UNWRITTEN_BYTES_MAX, OPEN_END_BYTES
-from runnerd.core.actions import TellHarness
+from runnerd.core.actions import Action, TellHarness
 from runnerd.core.conversation import Dialogue, HarnessCommand
 from runnerd.core.state import Runner, Turn
 from runnerd.core.transition import Step, claim, with_live
@@ -111,17 +112,24 @@ def greet(runner: Runner, turn: Turn) -> Runner:
     return tell(ready, "turn.start", msgspec.Raw(runner.live.turn_input))
 
 
-def tell_due(runner: Runner, turn: Turn) -> Step:
-    """Order the lines that are due, as many as a program that does not read may leave unread."""
+def tell_due(runner: Runner, turn: Turn, may_tell: Callable[[Runner, Settles], bool]) -> Step:
+    """Order the lines that are due, as many as a program that does not read may leave unread.
+
+    Args:
+        may_tell: whether what a line settles may be told yet; the lines behind it wait as well.
+    """
     dialogue = runner.live.dialogue
     if dialogue is None or dialogue.generation != turn.generation or not dialogue.is_ready:
         return Transition(runner)
-    unwritten, actions, through = 0, [], dialogue.ordered_through
+    actions: list[Gated[Action]] = []
+    unwritten, through = 0, dialogue.ordered_through
     for command in dialogue.commands:
         unwritten += len(command.line)
         if command.number <= through:
             continue
         if unwritten > HARNESS_UNWRITTEN_BYTES_MAX and command is not dialogue.commands[0]:
+            break
+        if command.settles is not None and not may_tell(runner, command.settles):
             break
         through = command.number
         order = TellHarness(

@@ -20,7 +20,7 @@ from protocol.limits import (
     OUTBOX_PAUSE_BYTES,
     TURN_END_ROOM_BYTES,
 )
-from runnerd.core import dialogue, ending, lease
+from runnerd.core import dialogue, ending, lease, recording
 from runnerd.core.actions import (
     Action,
     Dial,
@@ -57,7 +57,7 @@ def perform_duties(runner: Runner, now: Now) -> Step:
         return Transition(runner, tuple(actions))
     if retry_at is not None:
         runner = with_live(runner, storage_retry_at_mono_ms=None)
-    for duty in (_send_events, _command_harness, _dial):
+    for duty in (recording.record_due, _send_events, _command_harness, _dial):
         step = duty(runner, now)
         runner = step.state
         actions += step.actions
@@ -100,9 +100,12 @@ def _send_events(runner: Runner, now: Now) -> Step:
     durable = runner.durable
     if connection is None or connection.closing is not None:
         return Transition(runner)
-    if connection.sent_through >= durable.next_source_seq - 1:
+    held_from = recording.held_from(runner) or durable.next_source_seq
+    newest = SourceSeq(held_from - 1)
+    if connection.sent_through >= newest:
         return Transition(runner)
     first = max(connection.sent_through, durable.acked_source_seq) - durable.acked_source_seq
+    through = newest - durable.acked_source_seq
     connection_id = connection.binding.connection_id
     # A number that was sent and then lost in a crash would name another event later.
     actions: tuple[Gated[Action], ...] = tuple(
@@ -114,9 +117,8 @@ def _send_events(runner: Runner, now: Now) -> Step:
                 body_for(entry, connection.binding.version, runner.settings.identity),
             ),
         )
-        for entry in durable.outbox[first:]
+        for entry in durable.outbox[first:through]
     )
-    newest = SourceSeq(durable.next_source_seq - 1)
     sent = structs.replace(connection, sent_through=newest)
     return Transition(with_live(runner, connection=sent, frozen_through=newest), actions)
 
@@ -129,6 +131,8 @@ def _command_harness(runner: Runner, now: Now) -> Step:
     if turn is None:
         return _forget(runner)
     if turn.generation > live.harness_started and turn.birth is None:
+        if not recording.may_begin(runner):
+            return Transition(runner)
         started = with_live(runner, harness_started=turn.generation, harness_reading=False)
         return Transition(started, (claim(runner, _start_order(runner, turn)),))
     if turn.intent is not None:
@@ -183,7 +187,7 @@ def _release_and_read(runner: Runner, turn: Turn, now: Now) -> Step:
             harness_released=turn.generation,
             turn_deadline_mono_ms=_turn_deadline(runner, turn, now),
         )
-    telling = dialogue.tell_due(runner, turn)
+    telling = dialogue.tell_due(runner, turn, recording.may_tell)
     reading = _read(telling.state, turn)
     return Transition(reading.state, (*actions, *telling.actions, *reading.actions))
 

@@ -13,6 +13,7 @@ from protocol.ids import ConnectionId, Generation
 from protocol.process_birth import ProcessBirth
 from protocol.secrets import Secret
 from runnerd.core.harness_messages import HarnessMessage
+from runnerd.core.run_fact import RunFact
 from runnerd.core.verdict import Recorded
 
 
@@ -144,6 +145,13 @@ class HarnessExited(msgspec.Struct, frozen=True, kw_only=True):
     recorded: Recorded | None = None
 
 
+class FactsRecorded(msgspec.Struct, frozen=True, kw_only=True):
+    """The run's log says this durably, or ``fault`` says why it does not."""
+
+    facts: tuple[RunFact, ...]
+    fault: ErrorCode | None = None
+
+
 class WriteFailed(msgspec.Struct, frozen=True, kw_only=True):
     """A state write failed and every held action was dropped.
 
@@ -186,6 +194,7 @@ Input = (
     | HarnessMessages
     | HarnessTold
     | HarnessExited
+    | FactsRecorded
     | WriteFailed
     | StorageRoom
     | StopRequested

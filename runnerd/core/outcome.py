@@ -8,6 +8,7 @@ follows for the run: `turns` changes the state.
     cancel               cancelled, cancelled   run_cancelled
     timeout              failed, failed         turn_timeout
     overflow             failed, failed         outbox_full
+    unrecorded           failed, failed         durability_barrier_failed
     none, not ready      failed, failed         harness_not_ready
     none, other breach   failed, failed         harness_protocol_violation
     finished, result     as proposed            harness_ended_after_terminal
@@ -18,7 +19,7 @@ follows for the run: `turns` changes the state.
     none, other exit     failed, failed         harness_process_failed
 """
 
-from typing import Final
+from typing import Final, assert_never
 
 from protocol.canonical_json import JsonValue
 from protocol.errors import ErrorCode
@@ -50,6 +51,15 @@ def decide(turn: Turn, exited: HarnessExited, spoke: Dialogue | None) -> Outcome
             return _failed("turn_timeout")
         case "overflow":
             return _failed(ErrorCode.OUTBOX_FULL.value)
+        case "unrecorded":
+            return _failed(ErrorCode.DURABILITY_BARRIER_FAILED.value)
+        case "stop" | "authority" | "finished" | None:
+            return _by_exit(turn, exited, spoke)
+        case _:
+            assert_never(turn.intent)
+
+
+def _by_exit(turn: Turn, exited: HarnessExited, spoke: Dialogue | None) -> Outcome:
     if exited.violation is ErrorCode.HARNESS_NOT_READY:
         return _failed(ErrorCode.HARNESS_NOT_READY.value)
     if exited.violation is not None:

@@ -20,6 +20,7 @@ from protocol.process_birth import ProcessBirth
 from protocol.secrets import Secret
 from runnerd.core.actions import ProviderKind, StopIntent
 from runnerd.core.conversation import Dialogue, RuntimeRequest, ToolCall, ToolSet
+from runnerd.core.run_fact import RunFact
 
 STATE_SCHEMA: Final = "paperclip.runner.durable.state.py.v1"
 
@@ -52,6 +53,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     reconnect_grace_ms: int | None
     max_runtime_ms: int
     bootstrap_deadline_ms: int
+    keeps_run_log: bool = False
+    """Calls and answers wait for the log of the run; without one there is nothing to wait for."""
 
 
 class OutboxEntry(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -220,6 +223,14 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     waits_for_result_ack: bool = False
 
 
+class RecordedOf(msgspec.Struct, frozen=True):
+    """The very calls and questions of which the run's log was told."""
+
+    tool_calls: tuple[ToolCall, ...]
+    requests: tuple[RuntimeRequest, ...]
+    has_turn: bool
+
+
 class Live(msgspec.Struct, frozen=True, kw_only=True):
     """What dies with the process. Nothing in here can be encoded into the state file."""
 
@@ -260,6 +271,13 @@ class Live(msgspec.Struct, frozen=True, kw_only=True):
     """When a program that has concluded is ended if it has not by itself."""
     request_deadline_mono_ms: MonoMs | None = None
     """When the next open request expires."""
+    recorded: frozenset[RunFact] = frozenset()
+    """What the run's log says of what is open now, as far as this process knows."""
+    recording: frozenset[RunFact] = frozenset()
+    """What was ordered to be recorded and is not answered; emptied when an order may be lost."""
+    recorded_of: RecordedOf | None = None
+    """What all of that was derived from; None if some of it is due again."""
+    record_retry_at_mono_ms: MonoMs | None = None
     ending: Ending | None = None
     exit_ordered: bool = False
 

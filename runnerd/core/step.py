@@ -48,6 +48,7 @@ from runnerd.core.inputs import (
     ConnectFailed,
     ConnectionLost,
     ControlReceived,
+    FactsRecorded,
     HarnessExited,
     HarnessMessages,
     HarnessOutput,
@@ -62,6 +63,7 @@ from runnerd.core.inputs import (
     WriteFailed,
 )
 from runnerd.core.outbox import on_ack
+from runnerd.core.run_fact import RunFact
 from runnerd.core.state import Lifecycle, Runner
 from runnerd.core.transition import Step, advance, refuse, with_live
 
@@ -97,6 +99,10 @@ def _handle(runner: Runner, stimulus: Input, now: Now) -> Step:
             return turns.on_start_failed(runner, stimulus, now)
         case HarnessExited():
             return turns.on_exited(with_live(runner, harness_reading=False), stimulus, now)
+        case FactsRecorded():
+            from runnerd.core import recording
+
+            return Transition(recording.on_recorded(runner, stimulus, now))
         case Started():
             return recovery.on_started(runner, stimulus, now)
         case WriteFailed():
@@ -223,6 +229,8 @@ def on_write_failed(runner: Runner, failed: WriteFailed, now: Now) -> Step:
         harness_forgotten=min(live.harness_forgotten, before),
         harness_reading=False,
         dialogue=dialogue.forget_orders(live.dialogue),
+        recording=frozenset[RunFact](),
+        recorded_of=None,
         exit_ordered=False,
         storage_failing_since_mono_ms=now.mono_ms if since is None else since,
         storage_retry_at_mono_ms=MonoMs(now.mono_ms + STORAGE_RETRY_MS),

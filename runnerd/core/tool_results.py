@@ -23,6 +23,7 @@ from runnerd.core.admission import Refused
 from runnerd.core.answer import Answer
 from runnerd.core.conversation import ToolCall
 from runnerd.core.outbox import Draft, produce, soft_room
+from runnerd.core.run_fact import EFFECT_WORDS, EffectWord
 from runnerd.core.state import Runner
 from runnerd.core.tool_calls import (
     INPUT_EVENT,
@@ -91,6 +92,7 @@ def _store(runner: Runner, command: WireCommand, known: ToolCall, read: Result, 
         result=msgspec.Raw(read.body),
         result_digest=read.digest,
         is_error=read.is_error,
+        effect=_effect(read),
     )
     drafts = (Draft("semantic_tool.result", 0, _event(runner, command, known, read)),)
     stored = produce(replace(runner, answered), drafts, now)
@@ -138,6 +140,20 @@ def _read(payload: dict[str, JsonValue]) -> Result | None:
         digest=sha256_label(canonical_bytes(value)),
         is_error=is_error,
     )
+
+
+def _effect(read: Result) -> EffectWord:
+    """Return what the controller says of the effect; an error that says nothing leaves it open.
+
+    Its word is its member `effect`. A denial says by itself that nothing was executed.
+    """
+    said = read.value if isinstance(read.value, dict) and read.is_error else {}
+    for word in EFFECT_WORDS:
+        if said.get("effect") == word:
+            return word
+    if said.get("outcome") == "denied":
+        return "not_started"
+    return "unknown" if read.is_error else "committed"
 
 
 def _mismatch(runner: Runner, known: ToolCall, payload: dict[str, JsonValue]) -> str | None:

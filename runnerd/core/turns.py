@@ -25,6 +25,7 @@ from runnerd.core import command_journal, dialogue, ending, outcome, tool_calls
 from runnerd.core.command_journal import result_of
 from runnerd.core.inputs import (
     HarnessExited,
+    HarnessLogs,
     HarnessOutput,
     HarnessSpawned,
     HarnessStartFailed,
@@ -99,6 +100,13 @@ def on_start_failed(runner: Runner, failed: HarnessStartFailed, now: Now) -> Ste
     turn = _turn_of(runner, failed.generation)
     if turn is None or turn.birth is not None:
         return Transition(runner)
+    if turn.intent is not None:
+        # It was to be ended anyway, and what is asked for is answered so.
+        return on_exited(
+            runner,
+            HarnessExited(generation=failed.generation, exit=ProcessExit(), logs=HarnessLogs()),
+            now,
+        )
     code = ErrorCode.HARNESS_START_FAILED.value
     answered = _answer_start(
         advance(runner, turn=None), turn, "failed", 0, {"code": code, "message": failed.reason}

@@ -18,18 +18,21 @@ from runnerd.core.actions import (
     ForgetHarness,
     ProviderKind,
     ReadHarness,
+    RecordFacts,
     ReleaseHarness,
     StartHarness,
     StopHarness,
     TellHarness,
 )
 from runnerd.core.inputs import (
+    FactsRecorded,
     HarnessExited,
     HarnessOutput,
     HarnessSpawned,
     HarnessStartFailed,
     Input,
 )
+from runnerd.core.run_fact import RunFact
 from runnerd.core.verdict import Recorded, Verdict
 from runnerd.harness import command, jsonl
 from runnerd.harness.descendants import Descendants
@@ -41,6 +44,7 @@ from runnerd.harness.recording import Recording
 HarnessAction = (
     StartHarness | ReleaseHarness | ReadHarness | TellHarness | StopHarness | ForgetHarness
 )
+"""Orders to one program."""
 
 _PROVIDERS: Final[Mapping[ProviderKind, DriverStart]] = {
     command.KIND: command.start,
@@ -155,11 +159,28 @@ class Executor:
         self._waiting, self._output_chars = [], 0
         self._recording.begin(order, lambda fault: self._on_begun(order, fault))
 
-    def record(self, exited: HarnessExited, verdict: Verdict | None) -> bool:
+    def note(self, order: RecordFacts) -> None:
+        """Have the run's log say something; what comes of it is fed."""
+        if self._is_closed:
+            return
+        if self._recording is None:
+            self._feed(FactsRecorded(facts=order.facts))
+            return
+        self._recording.note(
+            order.facts,
+            lambda fault: self._feed(
+                FactsRecorded(facts=order.facts, fault=None if fault is None else fault.code)
+            ),
+        )
+
+    def record(
+        self, exited: HarnessExited, verdict: Verdict | None, facts: tuple[RunFact, ...]
+    ) -> bool:
         """Have an end recorded; it is fed again with what was recorded.
 
         Args:
             verdict: what the core makes of the end; None if it is nobody's.
+            facts: what the log must say before that.
 
         Returns:
             False where no log is kept or nothing is to be recorded: then it holds as it is.
@@ -167,7 +188,11 @@ class Executor:
         if self._recording is None or verdict is None or self._is_closed:
             return False
         self._recording.end(
-            exited, verdict, self._output_chars, lambda recorded: self._tell_end(exited, recorded)
+            exited,
+            verdict,
+            facts,
+            self._output_chars,
+            lambda recorded: self._tell_end(exited, recorded),
         )
         return True
 

@@ -5,13 +5,14 @@ verification. It refuses to decide how a turn ended, and writes nothing about th
 
     begin ─▶ start, ACCEPT, START            a new run
          └─▶ [PAUSE, pause], resume, RESUME  one that was interrupted or paused
+    note  ─▶ calls, receipts, questions      before the call leaves, before the answer is told
     end ──▶ PAUSE, pause                     stopped, lost, or not proven
         └─▶ [verification], COMPLETE | REQUEST_ABORT, FAIL | FAIL, then finish
 
 Everything here blocks: it is called in one thread beside the event loop.
 """
 
-import hashlib
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -23,7 +24,8 @@ from protocol.ids import Generation, Identity
 from protocol.redaction import redact_text
 from protocol.timestamps import rfc3339_ms
 from runnerd.core.actions import StartHarness
-from runnerd.core.inputs import HarnessExited, HarnessLogs
+from runnerd.core.inputs import HarnessExited
+from runnerd.core.run_fact import RunFact
 from runnerd.core.verdict import Recorded, Verdict
 from runnerd.harness.attempt import (
     HARNESS_MEMBER,
@@ -33,6 +35,8 @@ from runnerd.harness.attempt import (
     log_id_of,
     unrecorded,
 )
+from runnerd.harness.call_recorder import CallRecorder
+from runnerd.harness.recorded_end import recorded_end, with_snapshot
 from runnerd.runs.codes import RunStatus
 from runnerd.runs.envelope import tell_story
 from runnerd.runs.fingerprints import config_fingerprint
@@ -40,6 +44,7 @@ from runnerd.runs.journal import RunJournal
 from runnerd.runs.operation import Operation, accept_operation, transition
 from runnerd.runs.outcome import Outcome, ending_events, outcome_of
 from runnerd.runs.records import (
+    Durability,
     OperationEvent,
     OperationState,
     RecordKind,
@@ -49,9 +54,8 @@ from runnerd.runs.records import (
 )
 from runnerd.runs.resume import decide_resume
 from runnerd.runs.resume_plan import ResumePlan
-from runnerd.runs.run_facts import Terminal, collect_facts
+from runnerd.runs.run_facts import collect_facts
 from runnerd.runs.run_store import OpenRun, RunStore
-from runnerd.runs.snapshot import encode_snapshot
 from runnerd.runs.verification import check_completion
 
 _OPERATION_ID: Final = "run"
@@ -70,6 +74,9 @@ class RunRecorder:
         self._run: OpenRun | None = None
         self._journal: RunJournal | None = None
         self._operation: Operation | None = None
+        self._calls: CallRecorder | None = None
+        """Of the open log, once something of a call or a question was asked of it."""
+        self._is_attempt_open = False
 
     def begin(self, order: StartHarness) -> None:
         """Record that an attempt begins, before anything of it exists.
@@ -87,6 +94,7 @@ class RunRecorder:
         except PrpError:
             self.close()
             raise
+        self._is_attempt_open = True
 
     def interrupt(self, reason: ErrorCode) -> None:
         """Record that the attempt stopped without an end; what there was to record is recorded.
@@ -95,13 +103,36 @@ class RunRecorder:
         """
         if self._run is not None:
             self._pause(self._run, reason.value, None)
+            self._is_attempt_open = False
             self.close()
 
-    def settle(self, generation: Generation) -> HarnessExited | None:
+    def note(self, facts: Sequence[RunFact]) -> None:
+        """Make the log say this; what it says already is not said again.
+
+        Between two attempts it takes only what the controller says of a call that was in
+        doubt, and nothing once the run has finished. Raises PrpError of the log; the same
+        may be asked for again then.
+        """
+        if self._is_attempt_open:
+            run = self._attempt()
+            try:
+                self._note_all(run, facts)
+            except PrpError:
+                # Nothing follows in this journal; a later one first reads what there is.
+                self.close()
+                raise
+        elif self._run_id in self._store.list_runs():
+            try:
+                self._kept(self._opened()).decide(facts)
+            finally:
+                self.close()
+
+    def settle(self, generation: Generation, facts: Sequence[RunFact] = ()) -> HarnessExited | None:
         """Record at a start that the process which kept this log is gone.
 
         Args:
             generation: of the program that the state names as live.
+            facts: what the state knows of its calls and questions.
 
         Returns:
             Its end if it was recorded and never told: it is told now. None if there was
@@ -111,11 +142,13 @@ class RunRecorder:
             return None
         run = self._opened()
         try:
-            facts = collect_facts(run.records())
-            self._operation = facts.operation
-            if facts.terminal is not None:
-                return _recorded_end(run, facts.terminal, generation)
-            if _is_running(facts.operation):
+            found = collect_facts(run.records())
+            self._operation = found.operation
+            if found.terminal is not None:
+                return recorded_end(run, found.terminal, generation)
+            if _is_running(found.operation):
+                self._journal = RunJournal(run)
+                self._note_all(run, facts)
                 self._pause(run, ErrorCode.PROCESS_INTERRUPTED.value, None)
             return None
         finally:
@@ -137,26 +170,37 @@ class RunRecorder:
         finally:
             self.close()
 
-    def end(self, exited: HarnessExited, verdict: Verdict, output_chars: int) -> Recorded:
+    def end(
+        self,
+        exited: HarnessExited,
+        verdict: Verdict,
+        facts: Sequence[RunFact],
+        output_chars: int,
+    ) -> Recorded:
         """Record how an attempt ended, before anybody is told.
+
+        Args:
+            facts: what the state knows of its calls and questions.
 
         Returns:
             What holds from now on. A verdict of success that is not proven becomes an
             interruption with ``verification_missing``; one that could not be recorded
             becomes a failure with the log's code. Nothing is raised for the disk.
         """
-        run = self._run
-        assert run is not None, "an attempt that was begun ends"
+        assert self._is_attempt_open, "an attempt that was begun ends"
         try:
+            run = self._attempt()
+            self._note_all(run, facts)
             return self._end(run, exited, verdict, output_chars)
         except PrpError as error:
             return Recorded(verdict=unrecorded(verdict, error.code))
         finally:
+            self._is_attempt_open = False
             self.close()
 
     def close(self) -> None:
         """Let go of the log; a second time does nothing."""
-        run, self._run, self._journal = self._run, None, None
+        run, self._run, self._journal, self._calls = self._run, None, None, None
         if run is not None:
             run.close()
 
@@ -211,6 +255,24 @@ class RunRecorder:
             resumed_at=self._now(),
         )
 
+    def _attempt(self) -> OpenRun:
+        """Return the log of the open attempt, read anew if a write to it has failed before."""
+        if self._run is None:
+            run = self._opened()
+            self._journal = RunJournal(run)
+            self._operation = collect_facts(run.records()).operation
+        assert self._run is not None, "it was opened"
+        return self._run
+
+    def _note_all(self, run: OpenRun, facts: Sequence[RunFact]) -> None:
+        if facts:
+            self._kept(run).note(facts)
+
+    def _kept(self, run: OpenRun) -> CallRecorder:
+        if self._calls is None:
+            self._calls = CallRecorder(run, self._identity.turn_id, self._append, self._now)
+        return self._calls
+
     # --- the end ---------------------------------------------------------------------------
 
     def _end(
@@ -235,12 +297,13 @@ class RunRecorder:
             None if code is None else code.value, was_denied=False, message=verdict.outcome.reason
         )
         self._finish(run, outcome, seen, output_chars)
-        return _with_snapshot(run, verdict)
+        return with_snapshot(run, verdict)
 
     def _finish(
         self, run: OpenRun, outcome: Outcome, seen: HarnessEnd | None, output_chars: int
     ) -> None:
         assert self._operation is not None, "an attempt has an operation"
+        self._kept(run).leave_open()
         for event, reason in ending_events(outcome, self._operation.state):
             self._apply(event, reason)
         self._close_attempt(run, RecordKind.FINISH, outcome, seen, output_chars)
@@ -300,9 +363,13 @@ class RunRecorder:
         self._append(RecordKind.OPERATION, struct_members(changed.records[-1]))
         self._operation = changed
 
-    def _append(self, kind: RecordKind, payload: JsonValue) -> None:
+    def _append(
+        self, kind: RecordKind, payload: JsonValue, durability: Durability | None = None
+    ) -> None:
         assert self._journal is not None, "the log is open"
-        self._journal.append(kind, payload, timestamp=self._now())
+        appended = self._journal.append(kind, payload, timestamp=self._now(), durability=durability)
+        if self._calls is not None:
+            self._calls.take(appended.record)
 
     def _now(self) -> str:
         return rfc3339_ms(self._clock.now().unix_ms)
@@ -310,39 +377,3 @@ class RunRecorder:
 
 def _is_running(operation: Operation | None) -> bool:
     return operation is not None and operation.state is OperationState.RUNNING
-
-
-def _with_snapshot(run: OpenRun, verdict: Verdict) -> Recorded:
-    try:
-        snapshot = tell_story(run.records()).snapshot()
-        assert snapshot is not None, "the terminal record has all its parts"
-        encoded = encode_snapshot(snapshot)
-    except PrpError:
-        # The end stands in the log whether or not it can be read back now.
-        return Recorded(verdict=verdict)
-    return Recorded(
-        verdict=verdict,
-        snapshot=msgspec.json.decode(encoded),
-        snapshot_bytes=len(encoded),
-        snapshot_sha256=hashlib.sha256(encoded).hexdigest(),
-    )
-
-
-def _recorded_end(run: OpenRun, terminal: Terminal, generation: Generation) -> HarnessExited | None:
-    member = terminal.payload.get(HARNESS_MEMBER)
-    if terminal.kind is not RecordKind.FINISH or member is None:
-        return None
-    try:
-        seen = msgspec.convert(member, HarnessEnd)
-    except msgspec.ValidationError:
-        return None
-    if seen.generation != generation or seen.outcome is None:
-        return None
-    return HarnessExited(
-        generation=generation,
-        exit=seen.exit,
-        logs=HarnessLogs(),
-        violation=seen.violation,
-        survivors=seen.survivors,
-        recorded=_with_snapshot(run, Verdict(outcome=seen.outcome)),
-    )

@@ -15,6 +15,7 @@ from protocol.ids import Identity
 from protocol.limits import RUN_LOG_CLOSE_MS
 from runnerd.core.actions import StartHarness
 from runnerd.core.inputs import HarnessExited
+from runnerd.core.run_fact import RunFact
 from runnerd.core.verdict import Recorded, Verdict
 from runnerd.harness.worker import Worker
 
@@ -51,15 +52,21 @@ class Recording:
         """Record that the attempt has stopped."""
         self._worker.do(lambda: _fault_of(lambda: self._recorder.interrupt(reason)), told)
 
+    def note(self, facts: tuple[RunFact, ...], told: Told) -> None:
+        """Record what became of calls and questions."""
+        self._has_begun = True
+        self._worker.do(lambda: _fault_of(lambda: self._recorder.note(facts)), told)
+
     def end(
         self,
         exited: HarnessExited,
         verdict: Verdict,
+        facts: tuple[RunFact, ...],
         output_chars: int,
         told: Callable[[Recorded], None],
     ) -> None:
         """Record how the attempt ended."""
-        self._worker.do(lambda: self._recorder.end(exited, verdict, output_chars), told)
+        self._worker.do(lambda: self._recorder.end(exited, verdict, facts, output_chars), told)
 
     async def abandon(self) -> None:
         """Record that the run will have no further attempt, as far as that takes no long time."""

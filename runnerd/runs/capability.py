@@ -150,7 +150,7 @@ def resolve_capability(
     if declaration is None:
         built_in = BUILT_IN.get(tool)
         if built_in is None:
-            return _fallback(tool, (UNREGISTERED, MISSING))
+            return unregistered(tool)
         return _tightened(tool, built_in, CapabilitySource.BUILTIN, constraints, False)
     issues = _issues(declaration.classes)
     if issues:
@@ -162,6 +162,11 @@ def resolve_capability(
     if source is CapabilitySource.FALLBACK:
         return _fallback(tool, (f"{INVALID}:source",))
     return _tightened(tool, classes, source, constraints, declaration.honours_key)
+
+
+def unregistered(tool: str) -> ResolvedTool:
+    """Return the strictest class: nothing is known of a tool but its name, which proves nothing."""
+    return _fallback(tool, (UNREGISTERED, MISSING))
 
 
 def capability_event(call: CallIdentity, resolved: ResolvedTool) -> dict[str, JsonValue]:

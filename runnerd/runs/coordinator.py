@@ -24,16 +24,13 @@ from protocol.errors import ErrorCode, PrpError
 from runnerd.runs.effects import KeyOwners
 from runnerd.runs.fingerprints import CallIdentity, idempotency_key
 from runnerd.runs.receipts import (
-    BINDING_VERSION,
-    EFFECT_RECEIPT,
     TOOL_CALL,
     CallProof,
     EffectStatus,
-    ReceiptBinding,
     call_proof,
     identity_of,
+    receipt_event,
 )
-from runnerd.runs.records import struct_members
 from runnerd.runs.trace_rules import CAPABILITY_RESOLVED
 
 TOOL_RESULT: Final = "tool_result"
@@ -208,43 +205,5 @@ class EffectCoordinator:
         return known if is_same else None
 
     def _receipt(self, known: _Call, status: EffectStatus) -> dict[str, JsonValue]:
-        call = known.call
-        receipt: dict[str, JsonValue] = {
-            "type": EFFECT_RECEIPT,
-            _KEY: known.key,
-            "tool": known.tool,
-            "callId": call.call_id,
-            "status": status.value,
-        }
-        if call.agent:
-            receipt["agent"] = call.agent
-        if call.step_id:
-            receipt["stepId"] = call.step_id
-        if known.turn_id is not None:
-            receipt["turnId"] = known.turn_id
-        binding = self._binding(known)
-        if binding is not None:
-            receipt["binding"] = struct_members(binding)
-        return receipt
-
-    def _binding(self, known: _Call) -> ReceiptBinding | None:
         proof = self._proofs.get(known.call)
-        if (
-            proof is None
-            or known.turn_id is None
-            or not known.call.agent
-            or proof.arguments_fingerprint is None
-            or proof.capability_fingerprint is None
-        ):
-            return None
-        return ReceiptBinding(
-            version=BINDING_VERSION,
-            run_id=self._run_id,
-            turn_id=known.turn_id,
-            agent=known.call.agent,
-            step_id=known.call.step_id or msgspec.UNSET,
-            call_id=known.call.call_id,
-            tool=known.tool,
-            arguments_fingerprint=proof.arguments_fingerprint,
-            capability_fingerprint=proof.capability_fingerprint,
-        )
+        return receipt_event(self._run_id, known.call, known.tool, known.turn_id, status, proof)

@@ -23,6 +23,7 @@ from msgspec import UNSET, UnsetType
 from protocol.canonical_json import JsonValue
 from protocol.errors import ErrorCode, PrpError
 from runnerd.runs.fingerprints import CallIdentity, call_identity, fingerprint, idempotency_key
+from runnerd.runs.records import struct_members
 
 EFFECT_RECEIPT: Final = "effect_receipt"
 TOOL_CALL: Final = "tool_call"
@@ -222,13 +223,66 @@ def call_proof(before: CallProof | None, event: Mapping[str, JsonValue]) -> Call
         )
     if before is None:
         return told
-    merged = {}
+    merged: dict[str, str | None] = {}
     for name in CallProof.__struct_fields__:
-        old, new = getattr(before, name), getattr(told, name)
+        old: str | None = getattr(before, name)
+        new: str | None = getattr(told, name)
         if old is not None and new is not None and old != new:
             raise conflict(f"the call was told differently before: {name}")
         merged[name] = new if old is None else old
     return CallProof(**merged)
+
+
+def receipt_event(
+    run_id: str,
+    call: CallIdentity,
+    tool: str,
+    turn_id: str | None,
+    status: EffectStatus,
+    proof: CallProof | None,
+) -> dict[str, JsonValue]:
+    """Return a receipt as an event, bound to its call as far as the facts prove it."""
+    receipt: dict[str, JsonValue] = {
+        "type": EFFECT_RECEIPT,
+        "idempotencyKey": idempotency_key(run_id, call.step_id, call.call_id),
+        "tool": tool,
+        "callId": call.call_id,
+        "status": status.value,
+    }
+    if call.agent:
+        receipt["agent"] = call.agent
+    if call.step_id:
+        receipt["stepId"] = call.step_id
+    if turn_id is not None:
+        receipt["turnId"] = turn_id
+    binding = _binding(run_id, call, tool, turn_id, proof)
+    if binding is not None:
+        receipt["binding"] = struct_members(binding)
+    return receipt
+
+
+def _binding(
+    run_id: str, call: CallIdentity, tool: str, turn_id: str | None, proof: CallProof | None
+) -> ReceiptBinding | None:
+    if (
+        proof is None
+        or turn_id is None
+        or not call.agent
+        or proof.arguments_fingerprint is None
+        or proof.capability_fingerprint is None
+    ):
+        return None
+    return ReceiptBinding(
+        version=BINDING_VERSION,
+        run_id=run_id,
+        turn_id=turn_id,
+        agent=call.agent,
+        step_id=call.step_id or UNSET,
+        call_id=call.call_id,
+        tool=tool,
+        arguments_fingerprint=proof.arguments_fingerprint,
+        capability_fingerprint=proof.capability_fingerprint,
+    )
 
 
 def project_receipts(

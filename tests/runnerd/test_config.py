@@ -61,6 +61,7 @@ def test_required_flags_alone_give_the_documented_defaults() -> None:
             reconnect_grace_ms=None,
             max_runtime_ms=0,
             bootstrap_deadline_ms=60_000,
+            keeps_run_log=True,
         ),
         destination=Destination(is_secure=False, host="127.0.0.1", port=4242, path="/connect"),
         state_dir="/state",

@@ -140,7 +140,7 @@ def test_success_is_claimed_behind_a_passed_verification_and_has_a_snapshot(
     one = recorder(tmp_path)
     one.begin(order())
 
-    recorded = one.end(exited(), DONE, output_chars=12)
+    recorded = one.end(exited(), DONE, (), output_chars=12)
 
     assert told(tmp_path) == [*BEGUN, *PROVEN]
     assert recorded.verdict == DONE
@@ -156,7 +156,7 @@ def test_success_that_nobody_can_prove_pauses_instead(end: HarnessExited, tmp_pa
     one = recorder(tmp_path)
     one.begin(order())
 
-    recorded = one.end(end, DONE, output_chars=0)
+    recorded = one.end(end, DONE, (), output_chars=0)
 
     assert told(tmp_path) == [*BEGUN, "verification", "PAUSE", "pause"]
     assert recorded.verdict == Verdict(reason="verification_missing")
@@ -186,7 +186,7 @@ def test_end_without_success_is_recorded_with_its_reason(
     one = recorder(tmp_path)
     one.begin(order())
 
-    recorded = one.end(exited(code=1), verdict, output_chars=0)
+    recorded = one.end(exited(code=1), verdict, (), output_chars=0)
 
     assert told(tmp_path) == [*BEGUN, *events, "finish"]
     assert status(tmp_path) == ("finished", reason)
@@ -197,12 +197,12 @@ def test_end_without_success_is_recorded_with_its_reason(
 def test_stopped_attempt_pauses_and_the_next_one_resumes_it(tmp_path: Path) -> None:
     one = recorder(tmp_path)
     one.begin(order())
-    one.end(exited(code=None), STOPPED, output_chars=0)
+    one.end(exited(code=None), STOPPED, (), output_chars=0)
     paused = status(tmp_path)
     again = recorder(tmp_path)
 
     again.begin(order(2))
-    again.end(exited(2), DONE, output_chars=0)
+    again.end(exited(2), DONE, (), output_chars=0)
 
     assert paused == ("paused", "process_interrupted")
     assert told(tmp_path) == [*BEGUN, "PAUSE", "pause", "resume", "RESUME", *PROVEN]
@@ -240,7 +240,7 @@ def test_end_that_was_recorded_and_never_told_is_told_by_the_next_process(
     one = recorder(tmp_path)
     one.begin(order())
     end = exited(code=0 if verdict is DONE else 1)
-    recorded = one.end(end, verdict, output_chars=0)
+    recorded = one.end(end, verdict, (), output_chars=0)
 
     found = recorder(tmp_path).settle(Generation(1))
 
@@ -251,7 +251,7 @@ def test_end_that_was_recorded_and_never_told_is_told_by_the_next_process(
 def test_waiting_run_that_is_abandoned_is_aborted_once(tmp_path: Path) -> None:
     one = recorder(tmp_path)
     one.begin(order())
-    one.end(exited(code=None), STOPPED, output_chars=0)
+    one.end(exited(code=None), STOPPED, (), output_chars=0)
 
     recorder(tmp_path).abandon()
     recorder(tmp_path).abandon()
@@ -263,7 +263,7 @@ def test_waiting_run_that_is_abandoned_is_aborted_once(tmp_path: Path) -> None:
 def test_ended_run_and_one_without_a_log_are_not_abandoned(tmp_path: Path) -> None:
     one = recorder(tmp_path / "one")
     one.begin(order())
-    one.end(exited(), DONE, output_chars=0)
+    one.end(exited(), DONE, (), output_chars=0)
     before = (tmp_path / "one" / "run-1.jsonl").read_bytes()
 
     recorder(tmp_path / "one").abandon()
@@ -285,7 +285,7 @@ def test_attempt_with_another_configuration_is_refused_and_recorded_nowhere(
 ) -> None:
     one = recorder(tmp_path)
     one.begin(order())
-    one.end(exited(code=None), STOPPED, output_chars=0)
+    one.end(exited(code=None), STOPPED, (), output_chars=0)
     before = told(tmp_path)
 
     with pytest.raises(PrpError) as refused:
@@ -298,7 +298,7 @@ def test_attempt_with_another_configuration_is_refused_and_recorded_nowhere(
 def test_finished_run_is_not_begun_again(tmp_path: Path) -> None:
     one = recorder(tmp_path)
     one.begin(order())
-    one.end(exited(), DONE, output_chars=0)
+    one.end(exited(), DONE, (), output_chars=0)
 
     with pytest.raises(PrpError) as refused:
         recorder(tmp_path).begin(order(2))
@@ -322,7 +322,7 @@ def test_no_sync_is_made_beyond_those_of_the_lifecycle_records(tmp_path: Path) -
     one = recorder(tmp_path / "runs", fs)
     one.begin(order())
     begun = fs.count
-    one.end(exited(), DONE, output_chars=0)
+    one.end(exited(), DONE, (), output_chars=0)
 
     # The folder's name twice, the new log and its name, ACCEPT; then verification and finish.
     assert (begun, fs.count - begun) == (5, 2)
@@ -332,7 +332,7 @@ def syncs_of_a_whole_run(folder: Path) -> int:
     fs = Syncs()
     one = recorder(folder, fs)
     one.begin(order())
-    one.end(exited(), DONE, output_chars=0)
+    one.end(exited(), DONE, (), output_chars=0)
     return fs.count
 
 
@@ -350,7 +350,7 @@ def test_disk_that_refuses_any_sync_never_lets_a_success_be_told(
             refused_starts += 1
             continue
 
-        recorded = one.end(exited(), DONE, output_chars=0)
+        recorded = one.end(exited(), DONE, (), output_chars=0)
 
         unrecorded_ends += 1
         assert recorded.verdict.outcome is not None

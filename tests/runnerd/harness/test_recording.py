@@ -81,7 +81,7 @@ async def test_program_starts_after_its_beginning_is_recorded_and_takes_orders_g
         assert early == 0
         assert begun == ["start", "ACCEPT", "START"]
         assert lines == ["one"]
-        assert bench.executor.record(end, DONE)
+        assert bench.executor.record(end, DONE, ())
         recorded = (await bench.take(HarnessExited)).recorded
         assert isinstance(recorded, Recorded)
         assert recorded.verdict == DONE
@@ -127,7 +127,7 @@ async def test_end_that_is_nobody_s_is_not_recorded(tmp_path: Path) -> None:
         bench.recorder.may_begin.set()
         _, end = await bench.run("true")
 
-        assert not bench.executor.record(end, None)
+        assert not bench.executor.record(end, None, ())
         assert told(bench.log) == ["start", "ACCEPT", "START"]
 
     await with_log(tmp_path, test)
