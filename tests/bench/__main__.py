@@ -15,7 +15,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from tests.bench import cost, full_outbox, latency, memory, run_log, startup, throughput
+from tests.bench import (
+    cost,
+    full_outbox,
+    latency,
+    memory,
+    run_log,
+    run_plan,
+    startup,
+    throughput,
+)
 from tests.bench.figures import Failed, Figure, Measured, Outcome, as_json, table
 from tests.bench.site import FULL, LONG, QUICK, Measurement, Site
 
@@ -26,6 +35,7 @@ MEASUREMENTS: Final[tuple[Measurement, ...]] = (
     *memory.MEASUREMENTS,
     *cost.MEASUREMENTS,
     *run_log.MEASUREMENTS,
+    *run_plan.MEASUREMENTS,
     *full_outbox.MEASUREMENTS,
 )
 EXIT_MEASURED: Final = 0
