@@ -72,9 +72,11 @@ def run_metrics(
 ) -> RunMetrics:
     """Count a run's trace events in order, in one pass."""
     seen = list(events)
-    by_type: dict[JsonValue, list[Event]] = {}
+    by_type: dict[str, list[Event]] = {}
     for event in seen:
-        by_type.setdefault(event.get("type"), []).append(event)
+        kind = event.get("type")
+        if isinstance(kind, str):
+            by_type.setdefault(kind, []).append(event)
     turn_ends = by_type.get("turn_end", [])
     step_ends = by_type.get("step_end", [])
     succeeded = sum(event.get("ok") is True for event in step_ends)
@@ -109,7 +111,7 @@ def _reported_cost(turn_ends: list[Event]) -> float | msgspec.UnsetType:
     return sum(given) if given else msgspec.UNSET
 
 
-def _context(turn_ends: list[Event], by_type: Mapping[JsonValue, list[Event]]) -> ContextMetrics:
+def _context(turn_ends: list[Event], by_type: Mapping[str, list[Event]]) -> ContextMetrics:
     compacted = by_type.get("context_compacted", [])
     summaries = [event.get("summaryFingerprint") for event in compacted]
     named = [summary for summary in summaries if isinstance(summary, str)]
@@ -133,7 +135,7 @@ def _context(turn_ends: list[Event], by_type: Mapping[JsonValue, list[Event]]) -
 
 def _cache_status(turn_ends: list[Event]) -> PromptCacheStatus:
     """Available once a turn had it; unavailable only if a turn said so and none had it."""
-    said = {event.get("promptCacheStatus") for event in turn_ends}
+    said = [event.get("promptCacheStatus") for event in turn_ends]
     if "available" in said:
         return "available"
     return "unavailable" if "unavailable" in said else "unknown"
