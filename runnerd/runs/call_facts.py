@@ -5,9 +5,8 @@ refuses to hold what is settled behind a completed step: memory is bounded by op
 by steps, not by the length of the log.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from types import MappingProxyType
-from typing import Final, TypeAlias
+from collections.abc import Iterator, Mapping
+from typing import TypeAlias
 
 import msgspec
 
@@ -73,9 +72,23 @@ class CallFacts:
                 is not proven, a key of two calls, or a call told in two ways;
                 ``tool_lifecycle_invalid``; ``run_state_corrupt`` for a malformed event.
         """
-        take = _HANDLERS.get(str(event.get("type")))
-        if take is not None:
-            take(self, sequence, event)
+        match event.get("type"):
+            case "tool_call":
+                self._on_call(sequence, event)
+            case "capability_resolved":
+                self._on_capability(sequence, event)
+            case "effect_receipt":
+                self._on_receipt(sequence, event)
+            case "tool_lifecycle":
+                self._on_lifecycle(sequence, event)
+            case "tool_attempt":
+                self._on_attempt(sequence, event)
+            case "step_start":
+                self._on_step_start(sequence, event)
+            case "step_output":
+                self._on_output(sequence, event)
+            case _:
+                pass  # It says nothing about a call.
 
     def decide(self, sequence: int, decision: DecisionPayload) -> None:
         """Take a decision about an effect.
@@ -312,16 +325,3 @@ def _may_tell_of(call: CallIdentity, event: Event) -> bool:
         and named.step_id in ("", call.step_id)
         and named.call_id in ("", call.call_id)
     )
-
-
-_HANDLERS: Final[Mapping[str, Callable[[CallFacts, int, Event], None]]] = MappingProxyType(
-    {
-        "tool_call": CallFacts._on_call,
-        "capability_resolved": CallFacts._on_capability,
-        "effect_receipt": CallFacts._on_receipt,
-        "tool_lifecycle": CallFacts._on_lifecycle,
-        "tool_attempt": CallFacts._on_attempt,
-        "step_start": CallFacts._on_step_start,
-        "step_output": CallFacts._on_output,
-    }
-)

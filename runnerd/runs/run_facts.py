@@ -7,9 +7,8 @@ one, so all are collected and `resume_table` ranks them.
 What is held grows with open calls, steps, inputs and transitions, not with records.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from types import MappingProxyType
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import Final, assert_never
 
 import msgspec
 
@@ -75,9 +74,8 @@ class RunFacts:
         if record.run_id != self.run_id:
             self._not_understood(sequence, "a record of another run")
             self.note(Finding.MALFORMED_FACT, sequence, corrupt("a record of another run"))
-        take = _HANDLERS.get(record.kind)
-        if take is not None:
-            take(self, sequence, None if record.payload is msgspec.UNSET else record.payload)
+        payload = None if record.payload is msgspec.UNSET else record.payload
+        self._take(record.kind, sequence, payload)
 
     def close(self) -> None:
         """Judge what only the whole log shows: the operation's chain and what it leads to."""
@@ -112,6 +110,36 @@ class RunFacts:
         )
         self.findings.setdefault(finding, evidence)
 
+    def _take(self, kind: RecordKind, sequence: int, payload: JsonValue) -> None:
+        match kind:
+            case RecordKind.START:
+                self._on_start(sequence, payload)
+            case RecordKind.RESUME | RecordKind.ADMISSION:
+                self._on_new_attempt(sequence, payload)
+            case RecordKind.VERIFICATION:
+                self._ask_for_object(sequence, payload)
+            case RecordKind.CONTROL:
+                self._on_control(sequence, payload)
+            case RecordKind.EVENT:
+                self._on_event(sequence, payload)
+            case RecordKind.CHECKPOINT:
+                self._on_checkpoint(sequence, payload)
+            case RecordKind.LOOP:
+                self._on_loop(sequence, payload)
+            case RecordKind.OPERATION:
+                self.transitions.append((sequence, payload))
+            case RecordKind.PAUSE | RecordKind.FINISH:
+                self._on_terminal(kind, sequence, payload)
+            case (
+                RecordKind.TELEMETRY_CONFIGURATION
+                | RecordKind.TELEMETRY_CONSENT
+                | RecordKind.DELEGATION
+                | RecordKind.CHECKPOINT_RESTORE
+            ):
+                pass  # Nothing that a resume asks about.
+            case _:
+                assert_never(kind)
+
     def _on_start(self, sequence: int, payload: JsonValue) -> None:
         if self.start_sequence is not None:
             return
@@ -137,15 +165,6 @@ class RunFacts:
         if isinstance(operation, dict) and operation.get("runId") != self.run_id:
             self._not_understood(sequence, f"{kind.value} of another run")
         self.terminal = Terminal(kind=kind, sequence=sequence, payload=members)
-
-    def _on_pause(self, sequence: int, payload: JsonValue) -> None:
-        self._on_terminal(RecordKind.PAUSE, sequence, payload)
-
-    def _on_finish(self, sequence: int, payload: JsonValue) -> None:
-        self._on_terminal(RecordKind.FINISH, sequence, payload)
-
-    def _on_operation(self, sequence: int, payload: JsonValue) -> None:
-        self.transitions.append((sequence, payload))
 
     def _on_loop(self, sequence: int, payload: JsonValue) -> None:
         misfit = LOOP_RULE(payload)
@@ -212,9 +231,6 @@ class RunFacts:
         if kind == "step_output":
             self.checkpoints.forget_unless(self.calls.effects)
 
-    def _on_object(self, sequence: int, payload: JsonValue) -> None:
-        self._ask_for_object(sequence, payload)
-
     def _ask_for_object(self, sequence: int, payload: JsonValue) -> None:
         if payload is not None and not isinstance(payload, dict):
             self._not_understood(sequence, "a payload that is not an object")
@@ -267,22 +283,3 @@ def error_code(payload: Mapping[str, JsonValue]) -> ErrorCode | None:
         return ErrorCode(str(code))
     except ValueError:
         return None
-
-
-_HANDLERS: Final[Mapping[RecordKind, Callable[[RunFacts, int, JsonValue], None]]] = (
-    MappingProxyType(
-        {
-            RecordKind.START: RunFacts._on_start,
-            RecordKind.RESUME: RunFacts._on_new_attempt,
-            RecordKind.ADMISSION: RunFacts._on_new_attempt,
-            RecordKind.VERIFICATION: RunFacts._on_object,
-            RecordKind.CONTROL: RunFacts._on_control,
-            RecordKind.EVENT: RunFacts._on_event,
-            RecordKind.CHECKPOINT: RunFacts._on_checkpoint,
-            RecordKind.LOOP: RunFacts._on_loop,
-            RecordKind.OPERATION: RunFacts._on_operation,
-            RecordKind.PAUSE: RunFacts._on_pause,
-            RecordKind.FINISH: RunFacts._on_finish,
-        }
-    )
-)
