@@ -7,7 +7,7 @@ anything about a run: that is the core behind the shell.
 import asyncio
 import contextlib
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from typing import Final, TypeVar
 
 import msgspec
@@ -330,7 +330,7 @@ class Controller:
 @contextlib.asynccontextmanager
 async def open_controller(
     store: Store, clock: Clock | None = None, entropy: Entropy | None = None
-) -> AsyncIterator[Controller]:
+) -> AsyncGenerator[Controller]:
     """Run a controller over a store for as long as the block lasts."""
     controller = Controller(store, clock or SystemClock(), entropy or SystemEntropy())
     try:

@@ -6,6 +6,7 @@ that or why the process ends.
 
 import os
 import traceback
+from typing import TypeGuard
 
 from protocol.base.posix_fs import SystemEntropy
 from protocol.errors import ErrorCode, ExitStatus, exit_status
@@ -55,12 +56,16 @@ def tell_fault(error: Exception, *, diagnostics_directory: str | None) -> ExitSt
 def _root_cause(error: BaseException) -> BaseException:
     """Return what began it: inside groups of tasks, and behind what only passed it on."""
     while True:
-        if isinstance(error, BaseExceptionGroup):
+        if _is_group(error):
             error = error.exceptions[0]
         elif error.__cause__ is not None:
             error = error.__cause__
         else:
             return error
+
+
+def _is_group(error: BaseException) -> TypeGuard[BaseExceptionGroup[BaseException]]:
+    return isinstance(error, BaseExceptionGroup)
 
 
 def _say(line: str, last_words: str, diagnostics_directory: str | None) -> None:

@@ -5,7 +5,7 @@ It decides what a start does not pay for. It refuses to know what is loaded.
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -46,7 +46,7 @@ def import_daemon() -> "Run":
 
 
 @contextmanager
-def _without_package_metadata() -> Iterator[None]:
+def _without_package_metadata() -> Generator[None]:
     """Spare the imports inside the standard library's reader of package metadata.
 
     The WebSocket library imports it to find the version of an unreleased copy of itself,

@@ -11,9 +11,9 @@ import logging
 import os
 import sys
 import traceback
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeGuard, TypeVar
 
 import anyio
 import msgspec
@@ -185,7 +185,7 @@ def _open(data: Path) -> SqliteStore:
 
 
 @contextlib.contextmanager
-def _naming(data: Path) -> Iterator[None]:
+def _naming(data: Path) -> Generator[None]:
     """Let what is wrong with the data say where they are."""
     try:
         yield
@@ -218,11 +218,15 @@ def _first_fault(error: BaseException) -> PrpError:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    if isinstance(error, BaseExceptionGroup):
+    if _is_group(error):
         for member in error.exceptions:
             yield from _causes(member)
     else:
         yield error
+
+
+def _is_group(error: BaseException) -> TypeGuard[BaseExceptionGroup[BaseException]]:
+    return isinstance(error, BaseExceptionGroup)
 
 
 async def _with_log(

@@ -7,7 +7,7 @@ know rows. A file that it refuses is left as it is, byte for byte.
 import contextlib
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Final
 
@@ -135,7 +135,7 @@ def migrate(connection: sqlite3.Connection, migrations: Migrations = MIGRATIONS)
 
 
 @contextlib.contextmanager
-def reading() -> Iterator[None]:
+def reading() -> Generator[None]:
     """Give what SQLite raises while it reads a code; its words may quote a row, so they go."""
     try:
         yield
@@ -193,7 +193,7 @@ def _has_log(path: Path) -> bool:
 
 
 @contextlib.contextmanager
-def _writing() -> Iterator[None]:
+def _writing() -> Generator[None]:
     try:
         yield
     except OSError as error:

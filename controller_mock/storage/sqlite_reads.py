@@ -9,7 +9,7 @@ import hashlib
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any, Final
 
@@ -122,7 +122,7 @@ class SqliteReader:
         return [_credential_row(_credential(row)) for row in rows]
 
     @contextlib.contextmanager
-    def snapshot(self) -> Iterator[sqlite3.Connection]:
+    def snapshot(self) -> Generator[sqlite3.Connection]:
         """Let several statements see one committed state; errors leave with a code."""
         with self._lock, reading():
             assert self._connection is not None, "the store is closed"
@@ -160,7 +160,7 @@ def _stored_run(connection: sqlite3.Connection, row: _Row) -> tuple[RunConfig, S
 
 
 def _calls(connection: sqlite3.Connection, run_id: str) -> tuple[StoredCall, ...]:
-    found = []
+    found: list[StoredCall] = []
     for call_id, source_seq in connection.execute(sql.SELECT_CALLS, (run_id,)):
         _require(isinstance(call_id, str), f"event {source_seq} carries no call")
         found.append(StoredCall(call_id, SourceSeq(source_seq)))

@@ -7,7 +7,7 @@ It refuses to know why, and never follows a link that appeared after the path wa
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Final
 
@@ -149,14 +149,14 @@ class Workspace:
         return Sight(state, status, None if size_max is None else b"".join(parts))
 
     @contextmanager
-    def _present(self, place: Place) -> Iterator[RunFolder]:
+    def _present(self, place: Place) -> Generator[RunFolder]:
         with self._folder(place) as folder:
             if folder is None:
                 raise _conflict("the directory of the file is gone")
             yield folder
 
     @contextmanager
-    def _folder(self, place: Place) -> Iterator[RunFolder | None]:
+    def _folder(self, place: Place) -> Generator[RunFolder | None]:
         """Open the directory of a file, None if it or one above it is not there."""
         try:
             directory = self._descend(place.parents)

@@ -9,7 +9,7 @@ refuses to know what the bytes mean, and who may write.
 
 import contextlib
 import errno
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable
 from typing import Final
 
 from protocol.base.ports import Entropy, FileStatus, Filesystem
@@ -178,7 +178,7 @@ class RunFolder:
 
 
 @contextlib.contextmanager
-def failures_as(code: ErrorCode) -> Iterator[None]:
+def failures_as(code: ErrorCode) -> Generator[None]:
     """Give a failure of the disk, and ``run_state_failed`` of a folder, another code."""
     try:
         yield

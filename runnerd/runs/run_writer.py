@@ -295,7 +295,7 @@ class RunWriter:
 
 
 @contextmanager
-def _named_after(durability: Durability) -> Iterator[None]:
+def _named_after(durability: Durability) -> Generator[None]:
     """Call a failed sync of a whole file what it is to one who asked for a critical record."""
     try:
         yield

@@ -6,7 +6,7 @@ seen. It refuses to know where sessions lie.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Final
+from typing import Final, TypeGuard
 
 import msgspec
 from msgspec import UNSET
@@ -275,7 +275,7 @@ def plain_json(value: object, depth: int = 0) -> JsonValue:
         raise PrpError(ErrorCode.MESSAGE_TOO_LARGE, "nested too deeply")
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    if isinstance(value, Mapping):
+    if _is_mapping(value):
         found: dict[str, JsonValue] = {}
         for name, item in value.items():
             if not isinstance(name, str):
@@ -283,9 +283,17 @@ def plain_json(value: object, depth: int = 0) -> JsonValue:
             if item is not UNSET:
                 found[name] = plain_json(item, depth + 1)
         return found
-    if isinstance(value, list | tuple):
+    if _is_array(value):
         return [plain_json(item, depth + 1) for item in value]
     raise _invalid(f"{type(value).__name__} is not JSON")
+
+
+def _is_mapping(value: object) -> TypeGuard[Mapping[object, object]]:
+    return isinstance(value, Mapping)
+
+
+def _is_array(value: object) -> TypeGuard[Sequence[object]]:
+    return isinstance(value, list | tuple)
 
 
 def _members(members: JsonObject) -> dict[str, JsonValue]:
