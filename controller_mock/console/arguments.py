@@ -71,22 +71,41 @@ def parse(argv: Sequence[str], environment: Mapping[str, str]) -> argparse.Names
         help="where runs are kept (default: %(default)s)",
     )
     common.add_argument("--verbose", action="store_true", help="also log what the controller does")
-    _add_run(verbs, common)
-    _add_serve(verbs, common)
-    _add_inspect(verbs, common)
+    _describe_run(
+        verbs.add_parser(
+            "run",
+            parents=[common],
+            help="run a program under a runner and watch it",
+            description=_RUN_HELP,
+            epilog=_STATUSES,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            usage="%(prog)s [options] -- CMD [ARG ...]",
+        )
+    )
+    _describe_serve(
+        verbs.add_parser(
+            "serve",
+            parents=[common],
+            help="serve runners that are started elsewhere",
+            description="Serves until SIGINT or SIGTERM. One line of JSON says where, and how to"
+            " start a runner for each --run. SIGHUP issues fresh tickets.",
+            epilog=_STATUSES,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+    )
+    _describe_inspect(
+        verbs.add_parser(
+            "inspect",
+            parents=[common],
+            help="show what is stored, beside a controller that may be running",
+            epilog=_STATUSES,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+    )
     return parser.parse_args(argv)
 
 
-def _add_run(verbs: "argparse._SubParsersAction[_Parser]", common: _Parser) -> None:
-    run = verbs.add_parser(
-        "run",
-        parents=[common],
-        help="run a program under a runner and watch it",
-        description=_RUN_HELP,
-        epilog=_STATUSES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        usage="%(prog)s [options] -- CMD [ARG ...]",
-    )
+def _describe_run(run: _Parser) -> None:
     run.add_argument("--run-id", metavar="ID", help="the run's name (default: a fresh one)")
     run.add_argument("--cwd", type=Path, metavar="DIR", help="where CMD runs (default: here)")
     run.add_argument(
@@ -118,16 +137,7 @@ def _add_run(verbs: "argparse._SubParsersAction[_Parser]", common: _Parser) -> N
     run.add_argument("command", nargs=argparse.REMAINDER, metavar="CMD", help=argparse.SUPPRESS)
 
 
-def _add_serve(verbs: "argparse._SubParsersAction[_Parser]", common: _Parser) -> None:
-    serve = verbs.add_parser(
-        "serve",
-        parents=[common],
-        help="serve runners that are started elsewhere",
-        description="Serves until SIGINT or SIGTERM. One line of JSON says where, and how to start"
-        " a runner for each --run. SIGHUP issues fresh tickets.",
-        epilog=_STATUSES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def _describe_serve(serve: _Parser) -> None:
     serve.add_argument("--host", default=LOOPBACK, help="address to bind (default: %(default)s)")
     serve.add_argument(
         "--port", type=_integer(0, 65_535), default=0, help="port to bind (default: a free one)"
@@ -150,14 +160,7 @@ def _add_serve(verbs: "argparse._SubParsersAction[_Parser]", common: _Parser) ->
     _add_times(serve)
 
 
-def _add_inspect(verbs: "argparse._SubParsersAction[_Parser]", common: _Parser) -> None:
-    inspect = verbs.add_parser(
-        "inspect",
-        parents=[common],
-        help="show what is stored, beside a controller that may be running",
-        epilog=_STATUSES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def _describe_inspect(inspect: _Parser) -> None:
     inspect.add_argument("run", nargs="?", metavar="RUN", help="one run (default: all)")
     inspect.add_argument("--json", action="store_true", help="as one JSON value")
 
