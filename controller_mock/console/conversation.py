@@ -17,6 +17,7 @@ import msgspec
 from controller_mock.console.timeline import payload_of
 from controller_mock.controller import Controller
 from controller_mock.storage.store import CommandRow, StoredEvent
+from protocol.canonical_json import JsonValue
 from protocol.errors import ErrorCode, ExitStatus
 from protocol.ids import RunId
 
@@ -160,11 +161,11 @@ def _is_recoverable(event: StoredEvent) -> bool:
     return event.event_type == "turn.interrupted" and payload_of(event).get("recoverable") is True
 
 
-def _result_of(row: CommandRow) -> dict[str, object]:
+def _result_of(row: CommandRow) -> dict[str, JsonValue]:
     if isinstance(row.result, msgspec.Raw):
-        members = msgspec.json.decode(row.result)
-        if isinstance(members, dict) and isinstance(members.get("result"), dict):
-            result: dict[str, object] = members["result"]
+        members: JsonValue = msgspec.json.decode(row.result)
+        result = members.get("result") if isinstance(members, dict) else None
+        if isinstance(result, dict):
             return result
     return {}
 

@@ -14,12 +14,13 @@ from controller_mock.core.view import RunView
 from controller_mock.io.supervisor import Report, RunnerStarted
 from controller_mock.storage.store import StoredEvent
 from protocol.base.clock import UnixMs
+from protocol.canonical_json import JsonValue
 
 _TOPIC_WIDTH: Final = 10
 _QUIET: Final = frozenset({"item.delta", "item.started", "item.completed", "harness.starting"})
 """Events that a line would only repeat: output is shown as such, the rest by what follows."""
 
-Payload = Mapping[str, object]
+Payload = Mapping[str, JsonValue]
 
 
 class Timeline:
@@ -82,7 +83,7 @@ class Timeline:
 
 def payload_of(event: StoredEvent) -> Payload:
     """Return the payload of an event, whose schema was checked when it was admitted."""
-    body = msgspec.json.decode(event.body)
+    body: JsonValue = msgspec.json.decode(event.body)
     assert isinstance(body, dict), "an event is an object"
     payload = body["payload"]
     assert isinstance(payload, dict), "a payload is an object"
@@ -121,7 +122,7 @@ def _agent_ended(payload: Payload) -> tuple[str, str]:
     return "agent", "\n".join(lines)
 
 
-def _exit_words(found: object) -> str:
+def _exit_words(found: JsonValue) -> str:
     if isinstance(found, dict):
         if isinstance(found.get("signal"), int | str):
             return f"signal {found['signal']}"

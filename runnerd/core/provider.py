@@ -98,7 +98,7 @@ def read_tools(payload: msgspec.Raw, present: ToolSet | None) -> ToolSet | Refus
         return _no_tools("authorizedTools needs schemaVersion 1 and operations")
     if len(operations) > TOOLS_MAX:
         return _no_tools("there are too many operations")
-    ids = []
+    ids: list[str] = []
     for operation in operations:
         if not isinstance(operation, dict):
             return _no_tools("an operation is no object")

@@ -321,7 +321,7 @@ def _replace(runner: Runner, changed: RuntimeRequest) -> Runner:
 
 def _kept(requests: tuple[RuntimeRequest, ...]) -> tuple[RuntimeRequest, ...]:
     over = sum(not request.is_open for request in requests) - REQUESTS_SETTLED_MAX
-    kept = []
+    kept: list[RuntimeRequest] = []
     for request in requests:
         if over > 0 and not request.is_open:
             over -= 1

@@ -110,7 +110,7 @@ class Checkpoints:
         places: list[Place | None] = [None]
         if capability.checkpoint is CheckpointClass.REQUIRED:
             places = [*self._places(arguments, path_fields)]
-        records = []
+        records: list[CheckpointRecord] = []
         for place in places:
             record = self._record(capability.tool, timestamp, correlation)
             snapshot = _irreversible(record) if place is None else self._saved(record, place)

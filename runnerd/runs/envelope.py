@@ -68,7 +68,7 @@ class RunStory:
             duration_ms=_between(self._began_at, ended_at),
             output_chars=output_chars,
         )
-        payload = msgspec.to_builtins(
+        payload: JsonValue = msgspec.to_builtins(
             {
                 "operation": operation.snapshot,
                 "outcome": outcome,

@@ -59,13 +59,13 @@ def spell_json(value: JsonValue) -> bytes:
     return spelled
 
 
-def has_no_json(value: object) -> bool:
+def has_no_json(value: JsonValue) -> bool:
     """Tell whether a number in a value would be written as null."""
     if isinstance(value, float):
         return not math.isfinite(value)
     if isinstance(value, dict):
         return any(has_no_json(item) for item in value.values())
-    if isinstance(value, list | tuple):
+    if isinstance(value, list):
         return any(has_no_json(item) for item in value)
     return False
 

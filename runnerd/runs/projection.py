@@ -9,11 +9,12 @@ is not in the log, and to speak of a log that it does not understand as a whole.
 """
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import msgspec
 
+from protocol.canonical_json import JsonValue
 from protocol.errors import ErrorCode, PrpError
 from runnerd.runs.codes import HumanAction, attributes_of
 from runnerd.runs.effect_facts import ResumeRules
@@ -107,7 +108,7 @@ def _projection(
     unsafe = first_unsafe_call(facts.calls, rules)
     is_contradictory = Finding.CONTRADICTORY_EFFECTS in facts.findings
     in_doubt = unsafe is not None or is_contradictory
-    terminal = {} if facts.terminal is None else facts.terminal.payload
+    terminal: Mapping[str, JsonValue] = {} if facts.terminal is None else facts.terminal.payload
     code = error_code(terminal)
     waits = code is not None and attributes_of(code).human_action is HumanAction.REQUIRED
     is_live = operation is None or operation.state in _LIVE

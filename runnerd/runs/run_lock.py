@@ -14,6 +14,7 @@ import msgspec
 
 from protocol.base.ports import Filesystem
 from protocol.base.private_directory import UNSAFE_ERRNOS, close_quietly, reason_of
+from protocol.canonical_json import JsonValue
 from protocol.errors import ErrorCode, PrpError
 from runnerd.runs.records import is_blank, whole_number
 
@@ -161,7 +162,7 @@ def _failed(name: str, error: OSError) -> PrpError:
 
 def _owner_of(data: bytes) -> ForeignLock:
     try:
-        value = msgspec.json.decode(data)
+        value: JsonValue = msgspec.json.decode(data)
     except (msgspec.MsgspecError, RecursionError):
         return ForeignLock(None)
     if not isinstance(value, dict):

@@ -240,7 +240,7 @@ def closing_events(
     """
     assert outcome in _CUT_SHORT, "only these two cut a call short"
     has_started = state.result.effect_state is EffectStatus.STARTED
-    events = []
+    events: list[dict[str, JsonValue]] = []
     for phase in _PHASES[_PHASES.index(state.phase) + 1 :]:
         if phase is Phase.TERMINAL:
             events.append(lifecycle_event(call, state.tool, phase))
