@@ -262,7 +262,8 @@ def _control(kind: str, body: msgspec.Raw) -> ControlMessage:
             return _decode(_ACTIVATED_ACK, body)
         case "welcome":
             raise PrpError(ErrorCode.MESSAGE_UNEXPECTED, "a second welcome")
-    raise PrpError(ErrorCode.MESSAGE_UNKNOWN_KIND, "not a message to a runner")
+        case _:
+            raise PrpError(ErrorCode.MESSAGE_UNKNOWN_KIND, "not a message to a runner")
 
 
 def decode_runner(plaintext: bytes, binding: Binding) -> RunnerMessage:

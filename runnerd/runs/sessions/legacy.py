@@ -213,7 +213,8 @@ class _Tree:
                 return None, "a branch summary that comes from nowhere"
             case "session_info" if not isinstance(members.get("name"), str):
                 return None, "a name that is no text"
-        return None, None
+            case _:
+                return None, None
 
     def _resolved(self, entry_id: str | None) -> str | None:
         if entry_id is None:

@@ -308,22 +308,20 @@ def _entry(members: dict[str, JsonValue], seq: int) -> Entry:
 def misfit_of_entry(entry_type: str, members: JsonObject) -> str | None:
     """Tell what a context could not be built from, None if it can."""
     match entry_type:
-        case "message":
-            if not isinstance(members.get("message"), dict):
-                return "a message entry without a message"
-        case "compaction":
-            tail = members.get("retainedTail", [])
-            if not isinstance(members.get("summary"), str):
-                return "a compaction without a summary"
-            if not isinstance(tail, list) or not all(isinstance(item, dict) for item in tail):
-                return "a compaction whose retained tail is no list of messages"
-        case "branch_summary":
-            if not isinstance(members.get("summary"), str):
-                return "a branch summary without a summary"
-        case "custom":
-            if not isinstance(members.get("customType"), str):
-                return "a custom entry without its type"
-    return None
+        case "message" if not isinstance(members.get("message"), dict):
+            return "a message entry without a message"
+        case "compaction" | "branch_summary" if not isinstance(members.get("summary"), str):
+            return f"a {entry_type.replace('_', ' ')} without a summary"
+        case "compaction" if not _is_messages(members.get("retainedTail", [])):
+            return "a compaction whose retained tail is no list of messages"
+        case "custom" if not isinstance(members.get("customType"), str):
+            return "a custom entry without its type"
+        case _:
+            return None
+
+
+def _is_messages(value: JsonValue) -> bool:
+    return isinstance(value, list) and all(isinstance(item, dict) for item in value)
 
 
 def _fact(members: dict[str, JsonValue], seq: int) -> NameFact | LabelFact:

@@ -98,6 +98,8 @@ class SessionTree:
                     found += map(_object, tail)
                 case "branch_summary":
                     found.append(_summary(entry, "branchSummary", "fromId"))
+                case _:
+                    pass  # The other kinds of entries are not part of what was said.
         return found
 
     def _add(self, entry: Entry) -> None:
