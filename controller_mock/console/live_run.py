@@ -130,6 +130,7 @@ class LiveRun:
     # --- the run ------------------------------------------------------------------------------
 
     async def _attend(self, supervisor: Supervisor) -> ExitStatus:
+        status: ExitStatus | None = None
         async with anyio.create_task_group() as tasks:
             for watch in (self._show_events, self._show_connection, self._show_progress):
                 tasks.start_soon(watch)
@@ -137,6 +138,7 @@ class LiveRun:
             status = await self._await_end(supervisor)
             await self._shown_all()
             tasks.cancel_scope.cancel()
+        assert status is not None, "nobody else cancels the watchers"
         return status
 
     async def _await_end(self, supervisor: Supervisor) -> ExitStatus:
