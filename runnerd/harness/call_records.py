@@ -92,7 +92,7 @@ def missing_of_call(
         # No receipt says of a call that had begun that it did nothing: a decision does.
         decision = _decision(facts, effect, fact, DecidedOutcome.NOT_DONE, decided_at)
         return (decision, *result)
-    if not fact.is_error and fact.call_id not in facts.calls.completed_steps:
+    if fact.effect == "committed" and fact.call_id not in facts.calls.completed_steps:
         result = (*result, (RecordKind.EVENT, _output(effect, fact)))
     # The last is critical, so that one synchronisation makes all of it durable.
     last = _receipt(facts, effect, turn_id, EffectStatus(fact.effect))

@@ -2,6 +2,8 @@
 
 import json
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
@@ -12,6 +14,8 @@ from runnerd.runs.envelope import tell_story
 from runnerd.runs.projection import project_run
 from runnerd.runs.records import RecordKind, RunRecord
 from tests.process.daemon import daemon, flags
+from tests.process.talk import conversation
+from tests.process.test_dialogue import ASK, CALL, DONE, python
 from tests.process.test_life import FRESH_TICKET, connected, deliver, event_types, with_turn
 from tests.runnerd.peer import IDENTITY, Authority
 from tests.runnerd.runs.logs import store_in
@@ -32,6 +36,13 @@ def told(tmp_path: Path) -> list[str]:
         else record.kind.value
         for record in records(tmp_path)
     ]
+
+
+def console(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a command as a person would."""
+    return subprocess.run(
+        [sys.executable, "-m", "runnerd", *arguments], capture_output=True, text=True, check=False
+    )
 
 
 def terminal(authority: Authority) -> dict[str, object]:
@@ -147,3 +158,79 @@ def test_turn_whose_run_log_cannot_be_kept_fails_by_name_and_starts_nothing(
         assert not ran.exists()
         run.signal(signal.SIGTERM)
         assert run.wait() == 75
+
+
+def test_effect_whose_end_nobody_saw_is_not_repeated_until_somebody_decides(
+    tmp_path: Path,
+) -> None:
+    """A real SIGKILL between the start of a call and its result."""
+    ran = tmp_path / "ran"
+    source = f'open({str(ran)!r}, "a").write("x")\n' + CALL + 'hear("semantic_tool.result")\n'
+    runs = tmp_path / "state" / "runs"
+    with conversation(tmp_path, *python(source + DONE)) as talk:
+        talk.wait_for("semantic_tool.input")
+        talk.kill_runner()
+        with talk.next_runner():
+            talk.wait_for("turn.interrupted")
+            assert project_run(records(tmp_path)).status.value == "paused"
+            refused = talk.perform("turn.start", {})
+            assert refused["result"]["code"] == "tool_calls_pending"
+            talk.run.signal(signal.SIGTERM)
+            assert talk.run.wait() == 75
+
+        # What a person sees, decides, and sees then.
+        plan = console("runs", "resume", "--dry-run", RUN, "--runs", str(runs))
+        assert plan.returncode != 0
+        assert "call_1" in plan.stdout + plan.stderr
+        assert "unknown_effect" in plan.stdout + plan.stderr
+        evidence = tmp_path / "evidence.txt"
+        evidence.write_text("the task list shows it")
+        decided = console(
+            *("runs", "reconcile", RUN, "call_1", "--outcome", "committed"),
+            *("--evidence", str(evidence), "--runs", str(runs)),
+        )
+        assert decided.returncode == 0, decided.stderr
+        again = console("runs", "resume", "--dry-run", RUN, "--runs", str(runs))
+        assert again.returncode == 0, again.stdout
+        assert console("runs", "verify", RUN, "--runs", str(runs)).returncode == 0
+    assert ran.read_text() == "x"
+
+
+def test_result_of_a_lost_program_is_the_decision_that_lets_the_run_go_on(tmp_path: Path) -> None:
+    with conversation(tmp_path, *python(CALL + 'hear("semantic_tool.result")\n' + DONE)) as talk:
+        talk.wait_for("semantic_tool.input")
+        talk.kill_runner()
+        with talk.next_runner():
+            talk.wait_for("turn.interrupted")
+            assert talk.answer_call({"taskId": "t_1"})["result"]["status"] == "stored"
+            talk.perform("turn.start", {})
+            assert talk.terminal()["runTerminalState"] == "succeeded"
+
+    [decision] = [r.payload for r in records(tmp_path) if r.kind is RecordKind.CONTROL]
+    assert isinstance(decision, dict)
+    assert decision["outcome"] == "committed"
+    assert decision["decidedBy"] == {"kind": "authority", "name": "controller"}
+    assert told(tmp_path)[-3:] == ["verification", "COMPLETE", "finish"]
+
+
+def test_calls_and_answers_of_a_program_stand_in_its_log(tmp_path: Path) -> None:
+    source = CALL + 'hear("semantic_tool.result")\n' + ASK + 'hear("request.resolve")\n'
+    with conversation(tmp_path, *python(source + DONE)) as talk:
+        talk.wait_for("semantic_tool.input")
+        talk.answer_call({"taskId": "t_1"})
+        talk.wait_for("runtime_request.created")
+        talk.perform("request.resolve", {"requestId": "ask_1", "resolution": {"allow": False}})
+        assert talk.terminal()["runTerminalState"] == "succeeded"
+
+    said = [
+        record.payload["event"]
+        for record in records(tmp_path)
+        if record.kind is RecordKind.EVENT and isinstance(record.payload, dict)
+    ]
+    assert [event.get("status") or event["type"] for event in said if isinstance(event, dict)] == [
+        *("step_start", "tool_call", "capability_resolved", "started"),
+        *("tool_result", "step_output", "committed"),
+        *("approval_required", "approval_resolved"),
+    ]
+    assert isinstance(said[-1], dict)
+    assert said[-1]["decision"] == "denied"

@@ -1,0 +1,270 @@
+"""What waits for the log of the run: calls, answers and the next program, never the reverse."""
+
+import msgspec
+import pytest
+
+from protocol.base.clock import MonoMs
+from protocol.errors import ErrorCode
+from protocol.ids import Generation
+from protocol.limits import STORAGE_RETRY_MS
+from runnerd.core.actions import RecordFacts, SendEvent, StartHarness
+from runnerd.core.harness_messages import Asked, Diagnosed
+from runnerd.core.inputs import (
+    FactsRecorded,
+    HarnessMessages,
+    HarnessStartFailed,
+    TimePassed,
+)
+from runnerd.core.run_fact import CallFact, EffectWord, RequestFact, RunFact
+from tests.runnerd.core.talk import Talk, after_restart, called, said
+from tests.runnerd.core.world import SETTINGS
+
+LOGGED = msgspec.structs.replace(SETTINGS, keeps_run_log=True)
+
+
+def logged() -> Talk:
+    return Talk(settings=LOGGED).ready()
+
+
+def calling() -> Talk:
+    world = logged()
+    world.call()
+    return world
+
+
+def stage_call(world: Talk) -> None:
+    """Feed a call without a write: it is staged and on no disk."""
+    world.driver.feed(HarnessMessages(world.generation, (called(),)), world.now)
+
+
+def due(world: Talk) -> tuple[RunFact, ...]:
+    """Return what the last order names."""
+    orders = [action for action in world.left if isinstance(action, RecordFacts)]
+    return orders[-1].facts if orders else ()
+
+
+def record(world: Talk) -> Talk:
+    world.feed(FactsRecorded(facts=due(world)))
+    return world
+
+
+def refuse(world: Talk, fault: ErrorCode) -> Talk:
+    world.feed(FactsRecorded(facts=due(world), fault=fault))
+    return world
+
+
+def inputs_sent(world: Talk) -> int:
+    return len(world.payloads("semantic_tool.input"))
+
+
+def test_a_call_leaves_only_after_it_is_recorded_as_begun() -> None:
+    world = calling()
+
+    [fact] = due(world)
+    assert isinstance(fact, CallFact)
+    assert (fact.call_id, fact.operation_id, fact.effect) == ("call_1", "create_task", None)
+    assert inputs_sent(world) == 0
+
+    record(world)
+
+    assert inputs_sent(world) == 1
+
+
+def test_what_is_recorded_was_durable_before() -> None:
+    world = logged()
+    stage_call(world)
+
+    assert world.driver.next_action() is None
+    world.settle()
+
+    assert due(world)
+
+
+def test_events_before_the_call_do_not_wait_and_those_behind_it_do() -> None:
+    world = logged()
+    sent = len(world.events())
+    world.say(Asked(request_id="ask_1", kind="input", question={"q": 1}))
+    world.call()
+    assert len(world.events()) == sent + 1
+
+    world.call("call_2")
+    world.feed(FactsRecorded(facts=tuple(f for f in _open(world) if "call_2" not in str(f))))
+
+    assert inputs_sent(world) == 1
+    assert [p["semantic_tool"]["callId"] for p in world.payloads("semantic_tool.input")] == [
+        "call_1"
+    ]
+
+
+def _open(world: Talk) -> set[RunFact]:
+    return set(world.runner.live.recording)
+
+
+@pytest.mark.parametrize(
+    ("result", "effect"),
+    [
+        ({"isError": False}, "committed"),
+        ({"isError": True}, "unknown"),
+        ({"isError": True, "result": {"outcome": "denied"}}, "not_started"),
+        ({"isError": True, "result": {"outcome": "failed"}}, "unknown"),
+        ({"isError": True, "result": {"effect": "not_started"}}, "not_started"),
+        ({"isError": True, "result": {"effect": "committed"}}, "committed"),
+        ({"isError": True, "result": {"effect": "surely"}}, "unknown"),
+        # A result that is no error has happened, whatever it says of itself.
+        ({"isError": False, "result": {"effect": "not_started"}}, "committed"),
+    ],
+)
+def test_a_result_is_recorded_with_its_effect_before_the_program_is_told(
+    result: dict[str, object], effect: EffectWord
+) -> None:
+    world = record(calling())
+
+    world.answer(**result)
+
+    [fact] = due(world)
+    assert isinstance(fact, CallFact)
+    assert (fact.effect, fact.is_error) == (effect, result["isError"])
+    assert fact.result_digest is not None
+    assert world.take_told() == []
+
+    record(world)
+
+    [line] = world.take_told()
+    assert line["type"] == "semantic_tool.result"
+
+
+def test_an_answer_is_recorded_with_its_decision_before_the_program_is_told() -> None:
+    world = logged()
+    world.say(Asked(request_id="ask_1", kind="permission", question={"q": 1}))
+    [asked] = due(world)
+    assert isinstance(asked, RequestFact)
+    assert (asked.request_id, asked.kind, asked.decision) == ("ask_1", "permission", None)
+    record(world)
+
+    world.resolve(resolution={"decision": "deny"})
+
+    [answered] = due(world)
+    assert isinstance(answered, RequestFact)
+    assert answered.decision == "deny"
+    assert world.take_told() == []
+    assert [line["resolution"] for line in record(world).take_told()] == [{"decision": "deny"}]
+
+
+@pytest.mark.parametrize(
+    ("resolution", "decision"),
+    [
+        ({"allow": True}, "approved"),
+        ({"allow": False}, "denied"),
+        ({"text": "the second"}, "answered"),
+        ({"decision": "x" * 65}, "answered"),
+        ({"decision": "a\nb"}, "answered"),
+        ({"decision": ["deny"]}, "answered"),
+        ({"decision": "Bearer abcdefghijklmnop"}, "[REDACTED]"),
+    ],
+)
+def test_a_decision_is_one_short_word_of_the_answer(
+    resolution: dict[str, object], decision: str
+) -> None:
+    world = logged()
+    world.say(Asked(request_id="ask_1", kind="permission", question={"q": 1}))
+    record(world)
+
+    world.resolve(resolution=resolution)
+
+    [fact] = due(world)
+    assert isinstance(fact, RequestFact)
+    assert fact.decision is not None
+    assert fact.decision == decision or decision in fact.decision
+
+
+def test_most_steps_order_nothing_again() -> None:
+    world = record(calling())
+    orders = [action for action in world.left if isinstance(action, RecordFacts)]
+
+    world.say(*[Diagnosed("note", "text")] * 5)
+    world.feed(TimePassed())
+
+    assert [a for a in world.left if isinstance(a, RecordFacts)] == orders
+
+
+def test_a_disk_that_refuses_is_tried_again_and_the_call_waits_so_long() -> None:
+    world = refuse(calling(), ErrorCode.DURABILITY_BARRIER_FAILED)
+    orders = len([a for a in world.left if isinstance(a, RecordFacts)])
+    assert inputs_sent(world) == 0
+    assert world.stops() == []
+
+    world.mono = MonoMs(world.mono + STORAGE_RETRY_MS)
+    world.feed(TimePassed())
+
+    assert len([a for a in world.left if isinstance(a, RecordFacts)]) == orders + 1
+    record(world)
+    assert inputs_sent(world) == 1
+
+
+def test_a_log_that_takes_nothing_ends_the_turn_by_name() -> None:
+    world = refuse(calling(), ErrorCode.RUN_STATE_CORRUPT)
+
+    assert world.stops() == ["unrecorded"]
+    payload = world.ends(143)
+    assert payload["runTerminalState"] == "failed"
+    assert payload["reconciliation"]["reason"] == "durability_barrier_failed"
+
+
+def test_an_order_that_may_be_lost_is_given_again() -> None:
+    world = logged()
+    stage_call(world)
+    world.write_fails()
+    assert due(world) == ()
+
+    world.mono = MonoMs(world.mono + STORAGE_RETRY_MS)
+    world.feed(TimePassed())
+
+    assert due(world) != ()
+
+
+def test_a_lost_program_is_started_again_when_its_calls_have_their_results() -> None:
+    world = record(calling())
+    first = len(world.left)
+
+    world.lost()
+    assert [a for a in world.left[first:] if isinstance(a, StartHarness)] == []
+    world.answer()
+
+    assert [type(a) for a in world.left[first:] if isinstance(a, RecordFacts | StartHarness)] == [
+        RecordFacts,
+        StartHarness,
+    ]
+    assert world.durable.generation == Generation(2)
+
+
+def test_a_cancel_does_not_wait_for_a_result_that_may_never_come() -> None:
+    world = record(calling())
+    world.lost()
+
+    assert said(world.deliver("run.cancel"))[0] == "completed"
+    # The log refuses another attempt, and nothing of it has run.
+    world.feed(HarnessStartFailed(Generation(2), "unknown_effect"))
+
+    [payload] = world.payloads("run.terminal")
+    assert payload["runTerminalState"] == "cancelled"
+
+
+def test_a_restarted_runner_records_an_open_call_before_it_leaves() -> None:
+    world = calling()
+    assert inputs_sent(world) == 0
+
+    again = after_restart(world)
+
+    assert [type(f) for f in due(again)] == [CallFact]
+    assert [a for a in again.left if isinstance(a, SendEvent)] != []
+    assert inputs_sent(again) == 0
+    assert inputs_sent(record(again)) == 1
+
+
+def test_without_a_log_nothing_waits() -> None:
+    world = Talk().ready()
+
+    world.call()
+
+    assert due(world) == ()
+    assert inputs_sent(world) == 1
