@@ -3,7 +3,7 @@
 It decides what a power loss leaves of files and directories. It refuses to know which
 process did what: `disk_process` is the port through which one process sees this disk.
 
-    file       stable bytes   + pieces written and not synchronised, one per 4 KiB block
+    file       stable bytes   + pieces written and not synchronised, torn at 4 KiB blocks
     directory  stable entries + operations not synchronised, in order
 """
 
@@ -28,7 +28,7 @@ class Mode(enum.Enum):
     """The last ones may be missing; a file's own sync keeps its first name."""
 
 
-@dataclass
+@dataclass(slots=True)
 class File:
     """Bytes as every process sees them, and as a power loss would find them."""
 
@@ -56,7 +56,7 @@ class File:
         return len(self.data) + self.tail
 
 
-@dataclass
+@dataclass(slots=True)
 class Operation:
     """One change of a directory: a name taken away, a name given, or both at once."""
 
@@ -66,7 +66,7 @@ class Operation:
     is_first_name: bool = False
 
 
-@dataclass
+@dataclass(slots=True)
 class Directory:
     """Entries as every process sees them, and as a power loss would find them."""
 
@@ -77,7 +77,7 @@ class Directory:
     operations: list[Operation] = field(default_factory=list)
 
 
-@dataclass
+@dataclass(slots=True)
 class Symlink:
     """A name for another path."""
 
@@ -119,10 +119,9 @@ class Disk:
 
     def link_count(self, number: int) -> int:
         return sum(
-            other == number
+            list(inode.entries.values()).count(number)
             for inode in self.inodes.values()
             if isinstance(inode, Directory)
-            for other in inode.entries.values()
         )
 
     def change(self, number: int, operation: Operation) -> None:
@@ -133,13 +132,19 @@ class Disk:
 
     def write(self, file: File, offset: int, data: bytes) -> None:
         """Let written bytes be seen; a power loss may still tear them at block edges."""
-        assert offset <= file.size, "a file with a hole is not modelled"
         size = file.size
-        file.data.extend(bytes(max(0, offset - len(file.data))))
+        assert offset <= size, "a file with a hole is not modelled"
+        if offset > len(file.data):
+            file.data.extend(bytes(offset - len(file.data)))
         file.data[offset : offset + len(data)] = data
         file.tail = max(0, size - len(file.data))
-        for start, piece in _pieces(offset, data):
-            file.pieces.append((start, piece))
+        if data:
+            file.pieces.append((offset, data))
+
+    @property
+    def refuses_writes(self) -> bool:
+        """True while a call may fail although no fault strikes it."""
+        return self.is_read_only or self.capacity_bytes is not None
 
     def room_left(self) -> int:
         """Return how many bytes files may still grow by."""
@@ -181,11 +186,12 @@ class Disk:
         """Make what is not synchronised of an inode stable; what counts as written is not seen."""
         inode = self.inodes[number]
         if isinstance(inode, File):
-            self._settle(inode, Tape())
+            _keep(inode)
             if self.mode is Mode.EXT4_LIKE:
                 self._keep_first_name(number)
-        elif isinstance(inode, Directory):
-            inode.stable = self._entries_after_loss(inode, Tape())
+        elif isinstance(inode, Directory) and inode.operations:
+            for operation in inode.operations:
+                _apply(operation, inode.stable)
             inode.operations.clear()
             self._forget_nameless()
 
@@ -241,13 +247,10 @@ class Disk:
             edges = range(0)
         lengths = sorted({old, new, *edges}, key=lambda length: (length != new, -length))
         length = lengths[choices.choose("length", len(lengths))]
-        # Blocks that were allocated and never reached the disk read as zeros.
         after = bytearray(file.stable[:length])
-        for start, piece in file.pieces:
+        for start, piece in _blocks(file.pieces):
             if start < length and choices.choose("block_lost", 2) == 0:
-                kept = piece[: length - start]
-                after.extend(bytes(max(0, start - len(after))))
-                after[start : start + len(kept)] = kept
+                _put(after, start, piece[: length - start])
         file.stable, file.stable_tail = bytes(after), length - len(after)
         file.pieces.clear()
         file.is_cut = False
@@ -265,12 +268,14 @@ class Disk:
                     break
 
     def _forget_nameless(self) -> None:
-        named = {ROOT, *(+self.opened)}
+        named = {ROOT}
+        named.update(number for number, count in self.opened.items() if count > 0)
         for inode in self.inodes.values():
             if isinstance(inode, Directory):
                 named.update(inode.entries.values(), inode.stable.values())
-                named.update(operation.number for operation in inode.operations)
-        for number in [number for number in self.inodes if number not in named]:
+                for operation in inode.operations:
+                    named.add(operation.number)
+        for number in self.inodes.keys() - named:
             del self.inodes[number]
 
 
@@ -281,10 +286,31 @@ def _apply(operation: Operation, entries: dict[str, int]) -> None:
         entries[operation.added] = operation.number
 
 
-def _pieces(offset: int, data: bytes) -> Iterator[tuple[int, bytes]]:
-    done = 0
-    while done < len(data):
-        start = offset + done
-        count = min(len(data) - done, BLOCK_BYTES - start % BLOCK_BYTES)
-        yield start, bytes(data[done : done + count])
-        done += count
+def _keep(file: File) -> None:
+    """Let everything that was written be stable."""
+    if len(file.pieces) == 1 and file.pieces[0][0] == 0 and len(file.pieces[0][1]) == file.size:
+        file.stable, file.stable_tail = file.pieces[0][1], 0
+    elif file.pieces or file.is_cut:
+        after = bytearray(file.stable[: file.size])
+        for start, piece in file.pieces:
+            _put(after, start, piece)
+        file.stable, file.stable_tail = bytes(after), file.size - len(after)
+    file.pieces.clear()
+    file.is_cut = False
+
+
+def _put(after: bytearray, start: int, piece: bytes) -> None:
+    # Blocks that were allocated and never reached the disk read as zeros.
+    after.extend(bytes(max(0, start - len(after))))
+    after[start : start + len(piece)] = piece
+
+
+def _blocks(pieces: list[tuple[int, bytes]]) -> Iterator[tuple[int, bytes]]:
+    """Yield what was written block by block, as far as one write can tear."""
+    for offset, data in pieces:
+        done = 0
+        while done < len(data):
+            start = offset + done
+            count = min(len(data) - done, BLOCK_BYTES - start % BLOCK_BYTES)
+            yield start, data[done : done + count]
+            done += count

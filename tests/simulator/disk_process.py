@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+import msgspec
+
 from protocol.base.ports import FileStatus
 from tests.simulator.choices import Choices, Tape
 from tests.simulator.disk import ROOT, Directory, Disk, File, Operation, Symlink
@@ -23,8 +25,7 @@ class Died(BaseException):
     """The process is gone. No `except OSError` sees it, and no call of it does anything."""
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(msgspec.Struct, frozen=True, gc=False):
     """One call on the port: the how-manieth of this process, its name, what it is about."""
 
     index: int
@@ -67,7 +68,7 @@ Fault = Refuse | Shorten | Lie | TurnReadOnly | Die
 Nemesis = Callable[[Call], Fault | None]
 
 
-@dataclass
+@dataclass(slots=True)
 class _Open:
     number: int
     subject: str
@@ -96,6 +97,11 @@ class DiskProcess:
     def open_subjects(self) -> list[str]:
         """What is still open, for checks on leaked descriptors."""
         return [handle.subject for handle in self._open.values()]
+
+    @property
+    def is_dead(self) -> bool:
+        """True once the process is gone."""
+        return self._is_dead
 
     def kill(self) -> None:
         """End the process between two calls; every later call of it raises `Died`."""
@@ -293,17 +299,23 @@ class DiskProcess:
             raise Died
         call = Call(len(self.calls), name, subject)
         self.calls.append(call)
-        fault = self._nemesis(call) if self._nemesis else None
-        if isinstance(fault, TurnReadOnly):
-            self.disk.is_read_only = True
-        if isinstance(fault, Die) and not fault.is_after:
-            self._die()
-        self._dies_after = isinstance(fault, Die)
-        if isinstance(fault, Refuse):
-            raise _error(fault.errno)
+        self._dies_after = False
+        fault = None if self._nemesis is None else self._nemesis(call)
+        if fault is not None:
+            self._strike(fault)
         if changes and self.disk.is_read_only:
             raise _error(errno.EROFS)
         return fault
+
+    def _strike(self, fault: Fault) -> None:
+        if isinstance(fault, TurnReadOnly):
+            self.disk.is_read_only = True
+        if isinstance(fault, Refuse):
+            raise _error(fault.errno)
+        if isinstance(fault, Die):
+            self._dies_after = fault.is_after
+            if not fault.is_after:
+                self._die()
 
     def _left(self, result: ResultT) -> ResultT:
         if self._dies_after:

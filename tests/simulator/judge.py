@@ -74,7 +74,7 @@ class StateJudge:
         except PrpError as error:
             self._trace.append(("start refused", error.code.value))
             invariants.I18(error.code.value, ENDS)
-            if not self._was_struck and not self._machine.disk.is_read_only:
+            if not self._was_struck and not self._machine.disk.refuses_writes:
                 raise Violation("I8", f"a start was refused: {error}") from error
             raise
         finally:

@@ -6,6 +6,7 @@ It decides what exists. It refuses to know what it does: append a line for a new
 from tests.simulator.full.world import World as FullWorld
 from tests.simulator.option import Option
 from tests.simulator.options import (
+    checkpoints,
     clock,
     connection,
     controllers,
@@ -16,6 +17,7 @@ from tests.simulator.options import (
     programs,
     relay,
     rollback,
+    room,
     storage,
     tickets,
     turns,
@@ -52,6 +54,9 @@ def full_options() -> tuple[Option[FullWorld], ...]:
         controllers.FULL,
         tickets.FULL,
         relay.FULL,
+        room.FULL,
+        rollback.FULL,
+        checkpoints.FULL,
     )
 
 

@@ -53,6 +53,8 @@ class Authority:
         self._applied = 0
         self._ends = (0, 0)
         self._observed: int | None = None
+        self.acked_now = 0
+        """Highest cursor that the process was told with authority, or has found stored."""
 
     def process_ended(self) -> None:
         """Forget the connection: lease and token die with the process."""
@@ -98,7 +100,7 @@ class Authority:
         )
         self._check_order("welcome")
         if self.holds():
-            self._oracle.ack_allowed = max(self._oracle.ack_allowed, welcome.acked_source_seq or 0)
+            self._allow_ack(welcome.acked_source_seq or 0)
             for command in welcome.pending_commands:
                 self._allow_command(command.controller_seq)
 
@@ -111,7 +113,7 @@ class Authority:
             self._seen.add("told too late")
         match message:
             case Ack(acked_source_seq=cursor) if self.holds():
-                self._oracle.ack_allowed = max(self._oracle.ack_allowed, cursor)
+                self._allow_ack(cursor)
             case Ack(acked_source_seq=cursor):
                 self._oracle.ack_late = max(self._oracle.ack_late, cursor)
             case Deliver(command=command) if self.holds():
@@ -131,6 +133,10 @@ class Authority:
             expires = renewed.connection_lease_expires_at_unix_ms
             self._ends = (self._machine.boot_ms + expires - sent_at_unix_ms, expires)
             self._seen.add("lease renewed")
+
+    def _allow_ack(self, cursor: int) -> None:
+        self._oracle.ack_allowed = max(self._oracle.ack_allowed, cursor)
+        self.acked_now = max(self.acked_now, cursor)
 
     def _allow_command(self, seq: int) -> None:
         self._oracle.command_allowed = max(self._oracle.command_allowed, seq)

@@ -24,6 +24,7 @@ def calm_down(world: World) -> None:
     world.judge.armed = None
     world.store.trouble = None
     world.runner_machine.disk.is_read_only = False
+    world.runner_machine.disk.capacity_bytes = None
     world.runner_machine.set_wall_right()
     world.controller_machine.set_wall_right()
     world.paused_until.clear()

@@ -8,7 +8,15 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
-from controller_mock.core.actions import Reply
+from msgspec import structs
+
+from controller_mock.core.actions import (
+    CloseConnection,
+    OpenChannel,
+    Reply,
+    SendControl,
+    SendPlain,
+)
 from controller_mock.core.inputs import (
     CommandRequested,
     Input,
@@ -18,12 +26,15 @@ from controller_mock.core.inputs import (
     TicketIssued,
 )
 from controller_mock.io.listener import DEFAULT_PATH, Handles
+from controller_mock.io.peer import Peer
 from controller_mock.io.websocket import Connection as ServerConnection
 from controller_mock.io.writer import ResultT, Writer
 from controller_mock.shell import Shell
+from protocol.base.clock import Now
 from protocol.carrier import ServerCarrier
 from protocol.credentials import auth_key, credential_id
-from protocol.ids import RunId
+from protocol.envelope import Welcome
+from protocol.ids import RunId, SourceSeq
 from protocol.limits import FRAME_BYTES_MAX, TICKET_TTL_MS
 from protocol.secrets import Secret
 from tests.simulator.full.loop import VirtualLoop, as_loop, running
@@ -62,21 +73,47 @@ class _Writer(Writer):
         return work()
 
 
+class NodeShell(Shell):
+    """The product's shell; a welcome may name an earlier cursor, once (lost-ack)."""
+
+    lags = False
+    world: "World"
+
+    def _perform_on(
+        self, peer: Peer, action: SendPlain | OpenChannel | SendControl | CloseConnection, now: Now
+    ) -> None:
+        if self.lags and isinstance(action, SendControl) and isinstance(action.message, Welcome):
+            action = structs.replace(action, message=self._earlier(action.message))
+        super()._perform_on(peer, action, now)
+
+    def _earlier(self, welcome: Welcome) -> Welcome:
+        # Below what the runner was told it would be a rollback.
+        told, cursor = self.world.oracle.ack_allowed, welcome.acked_source_seq or 0
+        if told >= cursor or self.world.observers.is_contradicted:
+            return welcome
+        self.lags = False
+        earlier = told + self.world.draws.stream("net").choose("cursor", cursor - told)
+        self.world.observers.lagging = earlier
+        return structs.replace(welcome, acked_source_seq=SourceSeq(earlier))
+
+
 class ControllerNode:
     """One incarnation of the controller."""
 
     def __init__(self, world: "World") -> None:
         self.world = world
+        self.name = "controller"
         self.loop = VirtualLoop(world.controller_machine)
         self._handles = Handles()
         self._requests: list[Coroutine[Any, Any, Reply]] = []
         with running(self.loop):
-            self.shell = Shell(
+            self.shell = NodeShell(
                 world.store,
                 world.controller_machine,
                 world.controller_machine,
                 lambda _: _Writer(world, self.loop),
             )
+            self.shell.world = world
             _finish(self.shell.load())
             # It waits for a fault of ours for ever; until then nothing of it need run.
             self._serving = self.shell.run()

@@ -134,8 +134,11 @@ class Transport(asyncio.Transport):
 class Connection:
     """Both ends and both directions."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, caller: Any, listener: Any) -> None:
         self.number = number
+        self.caller = caller
+        self.listener = listener
+        """Who opened it and who took it; the network does not ask who they are."""
         self.to_server = Pipe(f"{number}>")
         self.to_client = Pipe(f"{number}<")
         self.client: Transport | None = None
@@ -180,10 +183,10 @@ class Network:
         self.arrives: Callable[[int, bytes], None] = lambda number, data: None
         """Is told what a server is about to read, and of which connection."""
 
-    def connect(self) -> Connection:
+    def connect(self, caller: object, listener: object) -> Connection:
         """Return a new connection without ends."""
         self.opened += 1
-        connection = Connection(self.opened)
+        connection = Connection(self.opened, caller, listener)
         self.connections.append(connection)
         return connection
 

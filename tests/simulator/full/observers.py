@@ -10,15 +10,13 @@ import msgspec
 
 from controller_mock.core.actions import PutCredential
 from controller_mock.storage.store import CommandRow
-from runnerd.core.actions import Action, Dial
-from runnerd.core.inputs import ConnectFailed, ConnectionLost, Input
 from tests.simulator import invariants
 from tests.simulator.full.sealed import Plain
 from tests.simulator.full.tap import Session
-from tests.simulator.short.world import LEAST_PAUSE_MS
 from tests.simulator.verdict import Violation
 
 if TYPE_CHECKING:
+    from tests.simulator.full.side import Side
     from tests.simulator.full.world import World
 
 
@@ -70,19 +68,12 @@ _WELCOME: Final = msgspec.json.Decoder(_Welcome)
 _SEQUENCE: Final = msgspec.json.Decoder(_Sequence)
 _EPOCH: Final = msgspec.json.Decoder(_Epoch)
 
+_CLAIMS: Final = ("event", "command_result")
 _REFUSALS: Final = (
     (b'"runner_draining"', "turn refused while draining"),
     (b'"runner_backpressure"', "turn refused under backpressure"),
     (b'"command_history_compacted"', "compacted command refused"),
 )
-_ENDS_SEEN: Final = {
-    None: "ended cleanly",
-    "lease_expired_requires_bootstrap": "lease expired",
-    "stop_requested": "stopped on request",
-    "bootstrap_consumed": "welcome lost after ticket use",
-    "runner_rollback_detected": "runner rollback detected",
-    "controller_rollback_detected": "controller rollback detected",
-}
 
 
 class Observers:
@@ -96,11 +87,30 @@ class Observers:
         """Highest event in the store."""
         self.settled: dict[int, str] = {}
         """Status of every command that has an answer in the store."""
-        self._failed_at_ms: int | None = None
         self._cursor_told = 0
+        self._adopted = 0
+        """What a sparse checkpoint has taken over from the runner: no event is known of it."""
+        self.lagging: int | None = None
+        """The cursor of a welcome that lags behind, until it leaves."""
+        self.is_contradicted = False
+        """True once one of the two histories was put back."""
+        self._events_left: dict[int, list[bytes]] = {}
+        """What left under each number, also of a state that was put back since."""
+        self._answers_left: dict[int, list[bytes]] = {}
+        self._newest_number = 0
+        """Of the connection that carried the newest committed event."""
         self._used: set[str] = set()
         self.welcomes: dict[str, int] = {}
         """How many welcomes each ticket has bought."""
+
+    def store_put_back(self, committed: int, *, is_sparse: bool = False) -> None:
+        """Expect of the controller what its store says now, and no more."""
+        self.committed, self._cursor_told, self._newest_number = committed, 0, 0
+        self._adopted = committed if is_sparse else 0
+        rows = self._rows.items()
+        self.settled = {seq: row.status for seq, row in rows if row.status is not None}
+        self._used = {name for name, held in self._credentials.items() if held.used}
+        self.welcomes = {name: 1 for name in self.welcomes if name in self._used}
 
     def session_of(self, connection_id: str) -> Session | None:
         """Return the session whose welcome named this connection."""
@@ -126,57 +136,39 @@ class Observers:
 
     def runner_said(self, session: Session, message: Plain) -> None:
         """Judge a message of the runner when it leaves its process."""
-        world = self._world
+        world, side = self._world, session.side
+        if session.must_refuse and message.kind in _CLAIMS:
+            raise Violation("I4", f"{message.kind} left although {session.must_refuse} was due")
         body = bytes(message.payload)
         if message.kind == "event":
             event = _EVENT.decode(body)
             if event.run_id != world.run_id:
                 raise Violation("I12", "an event names another run")
-            if event.source_seq <= world.oracle.frozen_through:
+            if event.source_seq <= side.oracle.frozen_through:
                 world.seen.add("event sent again")
-            world.oracle.event_left(event.source_seq, body, world.surviving())
+            side.oracle.event_left(event.source_seq, body, side.surviving())
+            self._events_left.setdefault(event.source_seq, []).append(body)
             if session.expected_seq is None:
                 raise Violation("I15", "an event left before the welcome")
             invariants.I3(event.source_seq, session.expected_seq)
             session.expected_seq += 1
         elif message.kind == "command_result":
             result = _RESULT.decode(body)
-            self._result_left(result, body)
+            self._result_left(side, result, body)
 
-    def _result_left(self, result: _Result, body: bytes) -> None:
-        world = self._world
-        if result.controller_seq in world.oracle.results:
+    def _result_left(self, side: "Side", result: _Result, body: bytes) -> None:
+        world, oracle = self._world, side.oracle
+        if result.controller_seq in oracle.results:
             world.seen.add("result replayed")
-        world.oracle.result_left(result.controller_seq, result.status, body, world.surviving())
+        oracle.result_left(result.controller_seq, result.status, body, side.surviving())
+        self._answers_left.setdefault(result.controller_seq, []).append(body)
         if result.command_type == "runner.drain" and result.status == "completed":
-            world.oracle.drained(result.controller_seq)
+            oracle.drained(result.controller_seq)
         if result.status == "indeterminate":
             world.seen.add("indeterminate reported")
         for text, fact in _REFUSALS:
             if text in body:
                 world.seen.add(fact)
-
-    def heard(self, stimulus: Input) -> None:
-        """Note when a connection or an attempt was reported as over."""
-        if isinstance(stimulus, ConnectionLost | ConnectFailed):
-            self._failed_at_ms = self._world.runner_machine.boot_ms
-
-    def ordered(self, action: Action) -> None:
-        """Judge what does not reach the wire."""
-        if isinstance(action, Dial):
-            invariants.I7_exists(self._world.surviving(), "dialled")
-            if self._failed_at_ms is not None:
-                waited_ms = self._world.runner_machine.boot_ms - self._failed_at_ms
-                invariants.I20_backoff(waited_ms, LEAST_PAUSE_MS)
-
-    def process_ended(self) -> None:
-        """Forget what only the runner that is gone had to keep."""
-        self._failed_at_ms = None
-
-    def note_end(self, code: str | None) -> None:
-        """Note how a runner ended."""
-        if (fact := _ENDS_SEEN.get(code)) is not None:
-            self._world.seen.add(fact)
 
     # --- the controller's side ------------------------------------------------------------------
 
@@ -208,10 +200,13 @@ class Observers:
         welcome = _WELCOME.decode(message.payload)
         if not session.proof_is_right:
             raise Violation("I15", "a welcome was sent without a right proof")
-        self._acknowledged(welcome.acked_source_seq)
+        if welcome.acked_source_seq != self.lagging:
+            self._acknowledged(welcome.acked_source_seq)
+        self.lagging = None
         self._check_lease(welcome.connection_lease_expires_at_unix_ms)
         self._sessions[session.connection_id] = self._newest = session
         session.expected_seq = welcome.acked_source_seq + 1
+        session.must_refuse = session.side.contradiction(welcome.acked_source_seq)
         if welcome.connection_lease_token is not None:
             bought = self.welcomes[session.credential] = (
                 self.welcomes.get(session.credential, 0) + 1
@@ -222,7 +217,7 @@ class Observers:
                 raise Violation("I13", "a ticket is not used up in the store after its welcome")
 
     def _acknowledged(self, cursor: int) -> None:
-        if cursor and self._world.store.event(self._world.run_id, cursor) is None:
+        if cursor > self._adopted and self._world.store.event(self._world.run_id, cursor) is None:
             raise Violation("I7", f"event {cursor} was acknowledged before it was committed")
         if cursor < self._cursor_told:
             raise Violation("I4", f"cursor {cursor} was told after {self._cursor_told}")
@@ -251,23 +246,38 @@ class Observers:
     def store_changed(self) -> None:
         """Judge what a commit has added."""
         world = self._world
+        self._adopt(world.store.run_row_of(world.run_id).acked_source_seq)
         while (event := world.store.event(world.run_id, self.committed + 1)) is not None:
-            if event.delivery_count > 1:
-                world.seen.add("duplicate delivery absorbed")
-            known = world.oracle.accepted.get(event.source_seq)
-            if known is None or event.source_seq > world.oracle.frozen_through:
+            sent = self._events_left.get(event.source_seq)
+            if sent is None:
                 raise Violation("I15", f"event {event.source_seq} was committed and never sent")
-            if known != bytes(event.body):
+            if bytes(event.body) not in sent:
                 raise Violation("I2", f"event {event.source_seq} was committed with other bytes")
+            if event.connection_number < self._newest_number:
+                words = f"event {event.source_seq} came by a connection that was replaced"
+                raise Violation("I16", words)
+            self._newest_number = event.connection_number
             self.committed = event.source_seq
         for seq, row in self._rows.items():
             if row.status is None or seq in self.settled:
                 continue
             assert row.result is not msgspec.UNSET
-            if world.oracle.results.get(seq) != bytes(row.result):
+            if bytes(row.result) not in self._answers_left.get(seq, ()):
                 raise Violation("I6", f"another answer to command {seq} was stored than was sent")
             self.settled[seq] = row.status
+        if world.store.run_row_of(world.run_id).replay_deliveries:
+            world.seen.add("duplicate delivery absorbed")
         self._check_tickets()
+
+    def _adopt(self, acked: int) -> None:
+        """A sparse checkpoint skips what the runner was told is stored, and no more (I3)."""
+        world = self._world
+        if acked <= self.committed or world.store.event(world.run_id, self.committed + 1):
+            return
+        if acked > world.oracle.ack_allowed:
+            raise Violation("I3", f"events through {acked} were skipped and never acknowledged")
+        self.committed = self._adopted = acked
+        world.seen.add("sparse recovery")
 
     def _check_tickets(self) -> None:
         """Only a right proof uses a ticket up (I13)."""

@@ -53,7 +53,7 @@ from tests.simulator.full.network import Transport
 from tests.simulator.image import PATH, Image
 
 if TYPE_CHECKING:
-    from tests.simulator.full.world import World
+    from tests.simulator.full.side import Side
 
 DESTINATION: Final = Destination(
     is_secure=False, host="127.0.0.1", port=7000, path="/api/runner/v1/connect"
@@ -66,14 +66,14 @@ _MS: Final = 1000
 class RunnerNode:
     """One incarnation of the runner."""
 
-    def __init__(self, world: "World", ticket: bytes) -> None:
-        self.world = world
-        machine = world.runner_machine
+    def __init__(self, side: "Side", ticket: bytes) -> None:
+        self.side = side
+        machine = side.runner_machine
         self.loop = VirtualLoop(machine)
-        self.fs = DiskProcess(machine.disk, world.judge.strike, world.draws.stream("disk"))
-        self.store = StateFile(self.fs, machine, PATH, world.settings, machine.lock_of(self))
+        self.fs = DiskProcess(machine.disk, side.judge.strike, side.draws.stream("disk"))
+        self.store = StateFile(self.fs, machine, PATH, side.settings, machine.lock_of(self))
         self.caller = Caller(
-            world.settings, DESTINATION, Secret(ticket), machine, addresses=ADDRESSES
+            side.settings, DESTINATION, Secret(ticket), machine, addresses=ADDRESSES
         )
         self.driver: RunnerDriver | None = None
         self.executor: SimulatedExecutor | None = None
@@ -93,16 +93,16 @@ class RunnerNode:
 
     def begin(self, durable: Durable | None, image: Image | None) -> None:
         """Give the core its first input; the state is loaded."""
-        machine = self.world.runner_machine
+        machine = self.side.runner_machine
         boot = Boot(
             state_id=machine.token_bytes(16).hex(),
             jitter_seed=int.from_bytes(machine.token_bytes(4)),
             now=machine.now(),
         )
-        self.driver = RunnerDriver(start(self.world.settings, durable, boot), step)
+        self.driver = RunnerDriver(start(self.side.settings, durable, boot), step)
         self._alarm = Alarm(self.driver)
         self._feed(Started(self._settle_orphan(image)))
-        tell_room(self.driver, self.world, self.store, machine.now())
+        tell_room(self.driver, self.side, self.store, machine.now())
         self.loop.call_soon(self._drive)
 
     def stop(self, signal: int) -> None:
@@ -122,8 +122,8 @@ class RunnerNode:
 
     def _feed(self, stimulus: Input) -> None:
         assert self.driver is not None
-        self.world.heard(stimulus)
-        self.driver.feed(stimulus, self.world.runner_machine.now())
+        self.side.heard(stimulus)
+        self.driver.feed(stimulus, self.side.runner_machine.now())
 
     def _drive(self) -> None:
         if self._contact is not None or self.shell is not None:
@@ -140,9 +140,9 @@ class RunnerNode:
             if action is None:
                 self._sleep(self._sleep_ms(alarm), self._woken)
                 return
-            self.world.ordered(action)
+            self.side.ordered(action)
             if isinstance(action, Exit):
-                self.world.runner_ended(action)
+                self.side.runner_ended(action)
                 return
             assert isinstance(action, Dial), "an order that needs a connection, before the first"
             self._contact = Contact(self, action)
@@ -152,16 +152,16 @@ class RunnerNode:
         if self._contact is not None or self.shell is not None:
             return
         assert self._alarm is not None
-        self._alarm.tell(self.world.runner_machine.now())
+        self._alarm.tell(self.side.runner_machine.now())
         self._drive()
 
     def _write_inline(self) -> None:
         driver = self.driver
         assert driver is not None
         while (write := driver.next_write()) is not None:
-            failure = self.world.replace_state(self, write.state.durable)
-            end_write(driver, self.world, failure, self.world.runner_machine.now())
-            tell_room(driver, self.world, self.store, self.world.runner_machine.now())
+            failure = self.side.replace_state(self, write.state.durable)
+            end_write(driver, self.side, failure, self.side.runner_machine.now())
+            tell_room(driver, self.side, self.store, self.side.runner_machine.now())
 
     def contact_failed(self, failed: ConnectFailed) -> None:
         """Go on without a connection."""
@@ -202,7 +202,7 @@ class RunnerNode:
         assert self.shell is not None
         order = self.shell.let_out()
         if order is not None:
-            self.world.runner_ended(order)
+            self.side.runner_ended(order)
             return
         self._sleep(self._sleep_ms(self.shell.alarm), self.turn_is_due)
 
@@ -213,7 +213,7 @@ class RunnerNode:
         suspends the machine wakes the process, and all other short sleeps would do nothing.
         """
         assert self.driver is not None
-        now = self.world.runner_machine.now()
+        now = self.side.runner_machine.now()
         short_ms, deadline = alarm.sleep_ms(now), next_deadline(self.driver.staged)
         if short_ms < SHELL_SLEEP_MS_MAX:
             return short_ms
@@ -222,9 +222,7 @@ class RunnerNode:
     def woken_by_the_machine(self) -> None:
         """Look at the clocks soon, as a sleep that is never long makes sure."""
         then = self._woken if self.shell is None else self.turn_is_due
-        self._sleep(
-            self.world.draws.stream("clock").choose("wakes after", SHELL_SLEEP_MS_MAX), then
-        )
+        self._sleep(self.side.draws.stream("clock").choose("wakes after", SHELL_SLEEP_MS_MAX), then)
 
     def _sleep(self, milliseconds: int, then: Callable[[], None]) -> None:
         if self._wake is not None:
@@ -242,7 +240,7 @@ class RunnerNode:
     def _settle_orphan(self, image: Image | None) -> OrphanSettled | None:
         if image is None or image.turn is None:
             return None
-        outcome = self.world.settle_orphan()
+        outcome = self.side.settle_orphan()
         return OrphanSettled(Generation(image.turn.generation), outcome)
 
 
@@ -260,7 +258,7 @@ class Contact(asyncio.Protocol):
         timeout_ms = min(dial.timeout_ms, CONNECTION_ATTEMPT_TIMEOUT_MS)
         self._deadline = loop.call_later(timeout_ms / _MS, self.fail, ErrorCode.PEER_TIMEOUT)
         self._step: asyncio.TimerHandle | None = None
-        node.world.dial(loop, self._connected)
+        node.side.dial(loop, self._connected)
 
     @property
     def transport(self) -> Transport:
@@ -306,7 +304,7 @@ class Contact(asyncio.Protocol):
         if self._is_over:
             return
         phase = self.link.phase
-        self.facts += self.link.receive(data, self.node.world.runner_machine.now())
+        self.facts += self.link.receive(data, self.node.side.runner_machine.now())
         if self.link.phase is not phase:
             self._wait_for_step()
         # A welcome counts even if something behind it in the same bytes broke the link.
@@ -376,13 +374,13 @@ class _Writer(StateWriter):
         self._is_looking = False
 
     def begin(self, durable: Durable) -> None:
-        self._node.world.begin_write(self._node, durable, self._done)
+        self._node.side.begin_write(self._node, durable, self._done)
 
     def _done(self, failure: ReplaceFailed | None) -> None:
         self._inbox.post(WriteEnded(failure))
         if self._node.store.is_tight and not self._is_looking:
             self._is_looking = True
-            self._node.world.look_for_room(self._node, self._found)
+            self._node.side.look_for_room(self._node, self._found)
 
     def _found(self) -> None:
         self._is_looking = False
@@ -397,19 +395,17 @@ class NodeShell(Shell):
 
     def __init__(self, node: RunnerNode) -> None:
         assert node.driver is not None
-        world = node.world
+        side = node.side
         self._node = node
         self._driver = node.driver
         self._world = cast(
             Any,
-            SimpleNamespace(
-                clock=world.runner_machine, store=node.store, log=world, room=node.store
-            ),
+            SimpleNamespace(clock=side.runner_machine, store=node.store, log=side, room=node.store),
         )
         self._inbox = inbox = _Inbox(node)
         tasks = cast(TaskGroup, _Tasks(self._start_dial))
-        self._endpoint = Endpoint(node.caller, world.runner_machine, inbox.post, tasks)
-        self.programs = SimulatedExecutor(inbox.post, node.loop, world.programs)
+        self._endpoint = Endpoint(node.caller, side.runner_machine, inbox.post, tasks)
+        self.programs = SimulatedExecutor(inbox.post, node.loop, side.programs)
         self._executor = self.programs
         self._writer = _Writer(node, inbox)
         self._alarm = Alarm(node.driver)
@@ -420,13 +416,13 @@ class NodeShell(Shell):
 
     def adopt(self, link: Link, transport: Transport) -> None:
         """Take over the connection of the first contact."""
-        wire = Wire(link, self._node.world.runner_machine, self._inbox.post)
+        wire = Wire(link, self._node.side.runner_machine, self._inbox.post)
         self._put(wire, transport)
 
     def take_in(self) -> None:
         """Feed what waits, and time."""
         self._feed_waiting()
-        self._alarm.tell(self._node.world.runner_machine.now())
+        self._alarm.tell(self._node.side.runner_machine.now())
 
     def let_out(self) -> Exit | None:
         """Begin a write, perform what may leave; the order to end, if there is one."""
@@ -463,9 +459,9 @@ class NodeShell(Shell):
                 self.post(ConnectFailed(code=ErrorCode.CONNECTION_LOST))
                 return
             wire = Wire(
-                self._node.caller.link(dial), self._node.world.runner_machine, self._inbox.post
+                self._node.caller.link(dial), self._node.side.runner_machine, self._inbox.post
             )
             wire.expect_welcome(dial.timeout_ms / _MS - (loop.time() - began_s))
             self._put(wire, transport)
 
-        self._node.world.dial(loop, connected)
+        self._node.side.dial(loop, connected)

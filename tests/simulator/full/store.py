@@ -7,9 +7,13 @@ who waits for it.
 import enum
 from collections.abc import Sequence
 
-from controller_mock.core.actions import PutCredential, PutRun
+import msgspec
+from msgspec import structs
+
+from controller_mock.core.actions import Change, PutCredential, PutEvent, PutRun
+from controller_mock.core.state import RunConfig, StoredRun
 from controller_mock.storage.store import Batch, CommandRow, StoredEvent, StoreFailed
-from protocol.ids import RunId
+from protocol.ids import RunId, SourceSeq
 from tests.storage.memory import MemoryStore
 
 
@@ -29,8 +33,12 @@ class SimulatedStore(MemoryStore):
         super().__init__()
         self.trouble: Trouble | None = None
         self.commits = 0
+        self._sparse: set[RunId] = set()
 
     def commit(self, batches: Sequence[Batch]) -> None:
+        for run_id, changes in batches:
+            if run_id in self._sparse:
+                self._fill_up(run_id, changes)
         trouble, self.trouble = self.trouble, None
         if trouble is Trouble.FAILS:
             raise StoreFailed("the disk is full")
@@ -44,16 +52,51 @@ class SimulatedStore(MemoryStore):
         return self._runs[RunId(run_id)].copy()
 
     def put(self, run_id: str, taken: object) -> None:
-        """Let a run be as it was when it was taken."""
+        """Let a run be as it was when it was taken, with all events that it had."""
         tables = self._runs[RunId(run_id)]
         assert isinstance(taken, type(tables))
         self._runs[RunId(run_id)] = taken.copy()
+        self._sparse.discard(RunId(run_id))
+
+    # --- a checkpoint without events ----------------------------------------------------------
+
+    def make_sparse(self, run_id: str, acked_source_seq: int) -> None:
+        """Forget every event of a run, and the newest acknowledgements."""
+        tables = self._runs[RunId(run_id)] = self._runs[RunId(run_id)].copy()
+        tables.events.clear()
+        tables.event_ids.clear()
+        tables.row = structs.replace(tables.row, acked_source_seq=SourceSeq(acked_source_seq))
+        self._sparse.add(RunId(run_id))
+
+    def is_sparse(self, run_id: str) -> bool:
+        """Tell whether events of a run are missing."""
+        return RunId(run_id) in self._sparse
+
+    def load_run(self, run_id: RunId) -> tuple[RunConfig, StoredRun]:
+        config, stored = super().load_run(run_id)
+        if run_id not in self._sparse:
+            return config, stored
+        known = [event for event in self._runs[run_id].events.values() if not _is_filler(event)]
+        return config, structs.replace(
+            stored,
+            is_sparse=True,
+            first_digest_seq=SourceSeq(stored.row.acked_source_seq + 1 - len(known)),
+            digests=b"".join(bytes.fromhex(event.digest) for event in known),
+        )
+
+    def _fill_up(self, run_id: RunId, changes: Sequence[Change]) -> None:
+        """Put fillers where events are missing, so that the twin can count on."""
+        first = min((c.source_seq for c in changes if isinstance(c, PutEvent)), default=0)
+        events = self._runs[run_id].events
+        for seq in range(len(events) + 1, first):
+            events[seq] = structs.replace(_FILLER, source_seq=seq)
 
     # --- what an observer reads, without asking the product ---------------------------------
 
     def event(self, run_id: str, seq: int) -> StoredEvent | None:
         """Return one committed event."""
-        return self._runs[RunId(run_id)].events.get(seq)
+        event = self._runs[RunId(run_id)].events.get(seq)
+        return None if event is None or _is_filler(event) else event
 
     def rows(self, run_id: str) -> dict[int, CommandRow]:
         """Return all commands by sequence."""
@@ -66,3 +109,20 @@ class SimulatedStore(MemoryStore):
     def run_row_of(self, run_id: str) -> PutRun:
         """Return the run's row."""
         return self._runs[RunId(run_id)].row
+
+
+_FILLER = StoredEvent(
+    source_seq=0,
+    source_event_id="",
+    event_type="",
+    priority=2,
+    digest="",
+    body=msgspec.Raw(b"null"),
+    delivery_count=0,
+    received_at_unix_ms=0,
+    connection_number=0,
+)
+
+
+def _is_filler(event: StoredEvent) -> bool:
+    return event.delivery_count == 0

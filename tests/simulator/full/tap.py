@@ -5,7 +5,7 @@ anything but keys, counters and identities: the rest is told to a listener.
 """
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -21,6 +21,9 @@ from tests.simulator.full.sealed import (
     texts,
 )
 from tests.simulator.verdict import Violation
+
+if TYPE_CHECKING:
+    from tests.simulator.full.side import Side
 
 
 class Listener(Protocol):
@@ -53,6 +56,8 @@ class Session:
     """One connection, from its first byte."""
 
     number: int
+    side: "Side"
+    """The machine at whose end the runner is."""
     credential: str = ""
     challenge: bytes = b""
     keys: Keys | None = None
@@ -69,6 +74,8 @@ class Session:
     expected_seq: int | None = None
     """The event that is due next from the runner; None before the welcome."""
     connection_id: str = ""
+    must_refuse: str = ""
+    """What the runner must end with at this welcome; empty if the histories fit together."""
 
 
 class Tap:
@@ -94,7 +101,7 @@ class Tap:
         number = end.connection.number
         session = self.sessions.get(number)
         if session is None:
-            session = self.sessions[number] = Session(number)
+            session = self.sessions[number] = Session(number, end.connection.caller)
         if end.is_client not in session.upgraded:
             if HEAD_END in data:
                 session.upgraded.add(end.is_client)

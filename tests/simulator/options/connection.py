@@ -89,7 +89,7 @@ FULL: Final = Option[FullWorld](
             "half_open",
         ),
     ),
-    sometimes=("bytes lost", "half-open", "event sent again", "duplicate delivery absorbed"),
+    sometimes=("bytes lost", "half-open", "event sent again"),
 )
 SHORT: Final = Option[World](
     "connection",

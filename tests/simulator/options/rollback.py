@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Final
 
-from tests.simulator.disk import ROOT, Directory, File
+from tests.simulator.disk import ROOT, Directory, Disk, File
+from tests.simulator.full.world import World as FullWorld
 from tests.simulator.image import DIRECTORY, NAME, Image, parse
 from tests.simulator.option import Op, Option
 from tests.simulator.short.world import World
@@ -15,32 +16,39 @@ class _Copy:
     image: Image
 
 
-def _state_directory(world: World) -> Directory | None:
-    disk = world.machine.disk
+def _state_directory(disk: Disk) -> Directory | None:
     number = disk.directory(ROOT).entries.get(DIRECTORY)
     found = None if number is None else disk.inodes[number]
     return found if isinstance(found, Directory) else None
 
 
+def _copy(disk: Disk) -> _Copy | None:
+    directory = _state_directory(disk)
+    number = None if directory is None else directory.entries.get(NAME)
+    file = None if number is None else disk.inodes[number]
+    image = parse(bytes(file.data)) if isinstance(file, File) else None
+    return _Copy(bytes(file.data), image) if isinstance(file, File) and image else None
+
+
+def _put(copy: _Copy, disk: Disk) -> None:
+    directory = _state_directory(disk)
+    assert directory is not None
+    number = disk.add(File(0o600, disk.uid, bytearray(copy.data), copy.data))
+    directory.entries[NAME] = directory.stable[NAME] = number
+    directory.operations.clear()
+
+
 def keep_copy(world: World) -> None:
     """Remember the present state file."""
-    directory = _state_directory(world)
-    number = None if directory is None else directory.entries.get(NAME)
-    file = None if number is None else world.machine.disk.inodes[number]
-    image = parse(bytes(file.data)) if isinstance(file, File) else None
-    if isinstance(file, File) and image is not None:
-        world.kept["state"] = _Copy(bytes(file.data), image)
+    if (copy := _copy(world.machine.disk)) is not None:
+        world.kept["state"] = copy
 
 
 def put_back(world: World) -> None:
     """Put the older state file in place of the present one."""
-    copy, directory = world.kept["state"], _state_directory(world)
+    copy = world.kept["state"]
     assert isinstance(copy, _Copy)
-    assert directory is not None
-    disk = world.machine.disk
-    number = disk.add(File(0o600, disk.uid, bytearray(copy.data), copy.data))
-    directory.entries[NAME] = directory.stable[NAME] = number
-    directory.operations.clear()
+    _put(copy, world.machine.disk)
     world.trace.append("older state put back")
     world.seen.add("state file put back")
     world.rolled_back = True
@@ -64,6 +72,80 @@ def forget(world: World) -> None:
     world.inbox.append(world.peer.welcome(dial, world.peer_now_ms, cursor=cursor))
 
 
+# --- the full stack -----------------------------------------------------------------------------
+
+
+def keep_full_copy(world: FullWorld) -> None:
+    """Remember the runner's present state file."""
+    if (copy := _copy(world.runner_machine.disk)) is not None:
+        world.kept["state"] = copy
+
+
+def put_full_back(world: FullWorld) -> None:
+    """Put the older state file in place of the present one; the runner must notice (R5)."""
+    copy = world.kept["state"]
+    _put(copy, world.runner_machine.disk)
+    world.trace.append("older state put back")
+    world.judge.put_back()
+    world.oracle.put_back(copy.image)
+    world.side.is_put_back = world.observers.is_contradicted = True
+
+
+def may_put_full_back(world: FullWorld) -> int:
+    copy = world.kept.get("state")
+    if world.runner is not None or not isinstance(copy, _Copy) or not _may_contradict(world):
+        return 0
+    # What the controller has committed shows that the state is old; less could not be noticed.
+    return 20 if copy.image.next_source_seq <= world.observers.committed else 0
+
+
+def may_keep_store(world: FullWorld) -> int:
+    # A checkpoint without events has its own option.
+    return 1 if world.controller is not None and not world.store.is_sparse(world.run_id) else 0
+
+
+def keep_store(world: FullWorld) -> None:
+    """Remember what the controller has stored."""
+    world.kept["store"] = (world.observers.committed, world.store.take(world.run_id))
+
+
+def restore_store(world: FullWorld) -> None:
+    """Start the controller's next process on an older store; the runner must notice (R6)."""
+    committed, tables = world.kept["store"]
+    world.store.put(world.run_id, tables)
+    world.trace.append(("older store put back", committed))
+    world.observers.store_put_back(committed)
+    world.observers.is_contradicted = True
+
+
+def may_restore_store(world: FullWorld) -> int:
+    if world.controller is not None or "store" not in world.kept or not _may_contradict(world):
+        return 0
+    image = world.oracle.image
+    return 60 if image is not None and world.kept["store"][0] < image.acked_source_seq else 0
+
+
+def _may_contradict(world: FullWorld) -> bool:
+    return not world.observers.is_contradicted and not world.is_over
+
+
+FULL: Final = Option[FullWorld](
+    "rollback",
+    families=("put_back", "old_store"),
+    ops=(
+        Op("copy state", lambda w: 2 if w.runner else 0, keep_full_copy, "put_back"),
+        Op("put state back", may_put_full_back, put_full_back, "put_back"),
+        Op("copy store", may_keep_store, keep_store, "old_store"),
+        Op("put store back", may_restore_store, restore_store, "old_store"),
+        Op(
+            "controller ends",
+            lambda w: 1 if w.controller and "store" in w.kept else 0,
+            FullWorld.controller_died,
+            "old_store",
+        ),
+    ),
+    sometimes=("runner rollback detected", "controller rollback detected"),
+)
 SHORT: Final = Option[World](
     "rollback",
     families=("put_back", "forgetful"),
