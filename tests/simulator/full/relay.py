@@ -143,7 +143,9 @@ def alter(s: Stream, connection: Connection, pipe: Pipe, place: int, relay: Rela
         try:
             message = json.loads(text)
             payload = message["payload"]
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return False
+        if not isinstance(payload, dict) or not payload:
             return False
         name = s.pick("member", sorted(payload))
         payload[name] = _altered(payload[name])
