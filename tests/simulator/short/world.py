@@ -120,6 +120,8 @@ class World:
         """How the last process ended by itself; None while one runs or after a crash."""
         self.must_close: str | None = None
         """The invariant that is broken unless the runner closes the connection in this turn."""
+        self.must_end: str | None = None
+        """The invariant that is broken unless the runner ends with the write in flight."""
         self.must_refuse: str | None = None
         """The contradiction of two histories that the runner was told of on this connection."""
         self.rolled_back = False
@@ -256,7 +258,7 @@ class World:
         self.driver = self.write = None
         self.inbox.clear()
         self.peer.dial = self.peer.link = None
-        self.must_close = self.must_refuse = None
+        self.must_close = self.must_end = self.must_refuse = None
         self.judge.disk_moved()
         if self._fs is not None:
             self._fs.kill()
@@ -298,9 +300,15 @@ class World:
         is_open = self.peer.link is not None and self.peer.link.is_open
         number, self.must_close = self.must_close, None
         if number is not None and is_open:
-            raise Violation(number, "a lie was taken: the connection stays open")
+            # The one excuse is an end that was decided before and waits for a write.
+            self.must_end = number
+            self._judge_lie()
         if self.must_refuse is not None and is_open:
             raise Violation("I4", f"no {self.must_refuse}: the connection stays open")
+
+    def _judge_lie(self) -> None:
+        if self.must_end is not None and self.write is None:
+            raise Violation(self.must_end, "a lie was taken: the connection stays open")
 
     def settle(self) -> None:
         """Begin the write that is waited for, and perform what may leave."""
@@ -329,6 +337,9 @@ class World:
             self._forget_process()
             return
         self.trace.append(("wrote", write.revision))
+        if failure is not None:
+            self.must_end = None
         end_write(driver, LOG, failure, self.machine.now())
         tell_room(driver, LOG, self._store, self.machine.now())
         self.settle()
+        self._judge_lie()
