@@ -62,7 +62,7 @@ class Attempt:
             if decision.outcome is DecidedOutcome.COMMITTED
         }
         self._coordinator = EffectCoordinator(self._run.run_id, plan.owners)
-        self._append(RecordKind.RESUME, {"completedStepIds": sorted(self._done)})
+        self._append(RecordKind.RESUME, {"completedStepIds": [*sorted(self._done)]})
         for event, reason in plan.operation_events:
             self._apply(event, reason)
 
