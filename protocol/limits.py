@@ -167,8 +167,6 @@ RUN_READ_BYTES: Final = MIB
 """One read of a run log; a reader holds this much and one line."""
 RUNS_LISTED_MAX: Final = 100_000
 """Names of a run folder that one listing looks at."""
-RUN_LOG_CLOSE_MS: Final = 2_000
-"""Longest that the end of a process waits for the last record of a run that is over."""
 RUN_BUNDLE_BYTES_MAX: Final = 1024 * MIB
 """A bundle that is read for its proof; a run's log and what follows from it, twice over."""
 EVIDENCE_BYTES_MAX: Final = 64 * MIB

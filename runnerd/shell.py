@@ -22,6 +22,7 @@ from runnerd.core.actions import (
     Exit,
     ForgetHarness,
     ReadHarness,
+    RecordCancel,
     RecordFacts,
     ReleaseHarness,
     SendEvent,
@@ -147,8 +148,7 @@ class Shell:
         """End connection and harness; the write in flight, if any, is left to itself."""
         self._endpoint.close()
         self._writer.close()
-        is_over = self._driver.committed.durable.run_terminal
-        await self._executor.close(HARNESS_GRACE_MS, is_over=is_over)
+        await self._executor.close(HARNESS_GRACE_MS)
 
     # --- the loop ---------------------------------------------------------------------------
 
@@ -260,6 +260,8 @@ class Shell:
                 self._executor.perform(action)
             case RecordFacts():
                 self._executor.note(action)
+            case RecordCancel():
+                self._executor.record_cancel()
             case Exit():
                 raise AssertionError("the end is not performed, it is returned")
             case _:

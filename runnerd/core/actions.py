@@ -150,6 +150,13 @@ class RecordFacts(msgspec.Struct, frozen=True):
     facts: tuple[RunFact, ...]
 
 
+class RecordCancel(msgspec.Struct, frozen=True):
+    """Have the run's log say that a run of which nothing runs was cancelled.
+
+    Answered by CancelRecorded; a log that says so already stays as it is.
+    """
+
+
 class Exit(msgspec.Struct, frozen=True):
     """End the process; None means the documented clean end."""
 
@@ -170,5 +177,6 @@ Action = (
     | StopHarness
     | ForgetHarness
     | RecordFacts
+    | RecordCancel
     | Exit
 )

@@ -120,7 +120,7 @@ def is_complete(runner: Runner) -> bool:
     the state file and is delivered after the next start.
     """
     ending = runner.live.ending
-    if ending is None or runner.durable.turn is not None:
+    if ending is None or runner.durable.turn is not None or runner.durable.cancel_unrecorded:
         return False
     may_flush = ending.code is None or runner.live.connection is not None
     if ending.waits_for_outbox and may_flush and runner.durable.outbox:

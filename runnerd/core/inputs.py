@@ -152,6 +152,12 @@ class FactsRecorded(msgspec.Struct, frozen=True, kw_only=True):
     fault: ErrorCode | None = None
 
 
+class CancelRecorded(msgspec.Struct, frozen=True):
+    """The run's log has the end of a cancelled run; None if it could not take it."""
+
+    recorded: Recorded | None
+
+
 class WriteFailed(msgspec.Struct, frozen=True, kw_only=True):
     """A state write failed and every held action was dropped.
 
@@ -195,6 +201,7 @@ Input = (
     | HarnessTold
     | HarnessExited
     | FactsRecorded
+    | CancelRecorded
     | WriteFailed
     | StorageRoom
     | StopRequested

@@ -20,7 +20,7 @@ from protocol.ids import SourceSeq
 from protocol.limits import STORAGE_RETRY_MS
 from protocol.redaction import redact_text
 from runnerd.core import ending
-from runnerd.core.actions import RecordFacts
+from runnerd.core.actions import RecordCancel, RecordFacts
 from runnerd.core.conversation import RuntimeRequest, ToolCall
 from runnerd.core.dialogue import Settles
 from runnerd.core.inputs import FactsRecorded
@@ -42,6 +42,9 @@ def facts_of(durable: Durable) -> tuple[RunFact, ...]:
 def record_due(runner: Runner, now: Now) -> Step:
     """Order what the log does not say yet; facts about questions wait for an attempt."""
     live, durable = runner.live, runner.durable
+    if durable.cancel_unrecorded and live.has_connected and not live.cancel_ordered:
+        ordered = with_live(runner, cancel_ordered=True)
+        return Transition(ordered, (claim(ordered, RecordCancel()),))
     if not runner.settings.keeps_run_log or not (durable.tool_calls or durable.requests):
         return Transition(runner)
     retry_at = live.record_retry_at_mono_ms

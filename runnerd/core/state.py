@@ -168,6 +168,8 @@ class Durable(
     requests: tuple[RuntimeRequest, ...] = ()
     """Open ones and the newest settled ones, in the order in which they were asked."""
     run_terminal: bool = False
+    cancel_unrecorded: bool = False
+    """The run was cancelled while nothing ran; its log does not say so yet, so nobody is told."""
     harness_survived: bool = False
     terminal_delivery: TerminalDelivery | None = None
     retained_events: tuple[RetainedEvent, ...] = ()
@@ -278,6 +280,7 @@ class Live(msgspec.Struct, frozen=True, kw_only=True):
     recorded_of: RecordedOf | None = None
     """What all of that was derived from; None if some of it is due again."""
     record_retry_at_mono_ms: MonoMs | None = None
+    cancel_ordered: bool = False
     ending: Ending | None = None
     exit_ordered: bool = False
 

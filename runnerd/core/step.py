@@ -44,6 +44,7 @@ from runnerd.core.actions import Exit, SendPong
 from runnerd.core.commands import on_command
 from runnerd.core.duties import perform_duties
 from runnerd.core.inputs import (
+    CancelRecorded,
     Connected,
     ConnectFailed,
     ConnectionLost,
@@ -103,6 +104,8 @@ def _handle(runner: Runner, stimulus: Input, now: Now) -> Step:
             from runnerd.core import recording
 
             return Transition(recording.on_recorded(runner, stimulus, now))
+        case CancelRecorded(recorded=recorded):
+            return Transition(turns.on_cancel_recorded(runner, recorded, now))
         case Started():
             return recovery.on_started(runner, stimulus, now)
         case WriteFailed():
@@ -229,6 +232,7 @@ def on_write_failed(runner: Runner, failed: WriteFailed, now: Now) -> Step:
         harness_forgotten=min(live.harness_forgotten, before),
         harness_reading=False,
         dialogue=dialogue.forget_orders(live.dialogue),
+        cancel_ordered=False,
         recording=frozenset[RunFact](),
         recorded_of=None,
         exit_ordered=False,

@@ -262,11 +262,26 @@ def on_orphan_settled(runner: Runner, settled: OrphanSettled, now: Now) -> Runne
 
 
 def cancel_without_turn(runner: Runner, now: Now) -> Runner:
-    """End a run that has no live turn as cancelled."""
+    """End a run that has no live turn as cancelled; its log says so before anybody is told."""
+    ended = _run_ended(runner, now)
+    if runner.settings.keeps_run_log and runner.durable.generation:
+        return advance(ended, cancel_unrecorded=True)
+    return _cancelled(ended, None, now)
+
+
+def on_cancel_recorded(runner: Runner, recorded: Recorded | None, now: Now) -> Runner:
+    """Tell of a cancelled run, with its snapshot if the log has one."""
+    if not runner.durable.cancel_unrecorded:
+        return runner
+    return _cancelled(advance(runner, cancel_unrecorded=False), recorded, now)
+
+
+def _cancelled(runner: Runner, recorded: Recorded | None, now: Now) -> Runner:
     payload = outcome.terminal_payload(
         "cancelled", "cancelled", "yielded", {"reason": "run_cancelled", "processExit": None}
     )
-    return produce(_run_ended(runner, now), (Draft("run.terminal", 0, payload),), now)
+    told = {**payload, **_envelope(runner, recorded)}
+    return produce(runner, (Draft("run.terminal", 0, told),), now)
 
 
 def _turn_of(runner: Runner, generation: Generation) -> Turn | None:

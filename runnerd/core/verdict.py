@@ -3,7 +3,7 @@
 It decides which ends exist. It refuses to decide which one it was: `outcome` and `turns` do.
 """
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -24,6 +24,9 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     def succeeded(self) -> bool:
         """Tell whether the run did what it was for."""
         return self.run_state == "succeeded"
+
+
+CANCELLED: Final = Outcome(turn_state="cancelled", run_state="cancelled", reason="run_cancelled")
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):

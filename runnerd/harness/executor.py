@@ -25,6 +25,7 @@ from runnerd.core.actions import (
     TellHarness,
 )
 from runnerd.core.inputs import (
+    CancelRecorded,
     FactsRecorded,
     HarnessExited,
     HarnessOutput,
@@ -123,12 +124,11 @@ class Executor:
             case _:
                 assert_never(action)
 
-    async def close(self, grace_ms: int, *, is_over: bool = False) -> int:
+    async def close(self, grace_ms: int) -> int:
         """End whatever lives, feeding nothing more; returns how many processes are left.
 
         Args:
             grace_ms: between TERM and KILL.
-            is_over: the run has its end, so that its log must have one.
         """
         self._is_closed = True
         survivors = 0
@@ -139,8 +139,6 @@ class Executor:
             self._driver = None
         self._stop_adopting()
         if self._recording is not None:
-            if is_over:
-                await self._recording.abandon()
             self._recording.close()
         return survivors
 
@@ -172,6 +170,15 @@ class Executor:
                 FactsRecorded(facts=order.facts, fault=None if fault is None else fault.code)
             ),
         )
+
+    def record_cancel(self) -> None:
+        """Have it recorded that the run was cancelled while nothing ran; what holds is fed."""
+        if self._is_closed:
+            return
+        if self._recording is None:
+            self._feed(CancelRecorded(None))
+            return
+        self._recording.cancel(lambda recorded: self._feed(CancelRecorded(recorded)))
 
     def record(
         self, exited: HarnessExited, verdict: Verdict | None, facts: tuple[RunFact, ...]

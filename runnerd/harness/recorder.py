@@ -26,7 +26,7 @@ from protocol.timestamps import rfc3339_ms
 from runnerd.core.actions import StartHarness
 from runnerd.core.inputs import HarnessExited
 from runnerd.core.run_fact import RunFact
-from runnerd.core.verdict import Recorded, Verdict
+from runnerd.core.verdict import CANCELLED, Recorded, Verdict
 from runnerd.harness.attempt import (
     HARNESS_MEMBER,
     HarnessEnd,
@@ -154,19 +154,27 @@ class RunRecorder:
         finally:
             self.close()
 
-    def abandon(self) -> None:
-        """Record that a run which waited for another attempt will not have one.
+    def cancel(self) -> Recorded | None:
+        """Record that a run which waited for another attempt was cancelled.
 
-        A run that was cancelled while nothing ran ends so. Raises PrpError of the log.
+        Returns:
+            What the log says then, also if it said so before; None for a run without a log
+            and for one whose log takes nothing. Nothing is raised for the disk.
         """
-        facts = collect_facts(self._store.scan(self._run_id, mends=False))
-        if facts.operation is None or facts.operation.is_terminal:
-            return
-        run = self._opened()
         try:
+            if self._run_id not in self._store.list_runs():
+                return None
+            run = self._opened()
             self._operation = collect_facts(run.records()).operation
-            self._journal = RunJournal(run)
-            self._finish(run, outcome_of(ErrorCode.ABORTED.value, was_denied=False), None, 0)
+            if self._operation is None:
+                return None
+            if not self._operation.is_terminal:
+                self._journal = RunJournal(run)
+                outcome = outcome_of(ErrorCode.ABORTED.value, was_denied=False)
+                self._finish(run, outcome, None, 0)
+            return with_snapshot(run, Verdict(outcome=CANCELLED))
+        except PrpError:
+            return None
         finally:
             self.close()
 

@@ -4,7 +4,6 @@ It decides that a failure of the log is an answer, and that only a fault of ours
 refuses to know records: the recorder writes them.
 """
 
-import asyncio
 from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -12,7 +11,6 @@ from typing import TYPE_CHECKING
 from protocol.base.ports import Clock
 from protocol.errors import ErrorCode, PrpError
 from protocol.ids import Identity
-from protocol.limits import RUN_LOG_CLOSE_MS
 from runnerd.core.actions import StartHarness
 from runnerd.core.inputs import HarnessExited
 from runnerd.core.run_fact import RunFact
@@ -68,14 +66,10 @@ class Recording:
         """Record how the attempt ended."""
         self._worker.do(lambda: self._recorder.end(exited, verdict, facts, output_chars), told)
 
-    async def abandon(self) -> None:
-        """Record that the run will have no further attempt, as far as that takes no long time."""
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    def cancel(self, told: Callable[[Recorded | None], None]) -> None:
+        """Record that the run will have no further attempt."""
         self._has_begun = True
-        self._worker.do(
-            lambda: _fault_of(lambda: self._recorder.abandon()), lambda _: done.set_result(None)
-        )
-        await asyncio.wait((done,), timeout=RUN_LOG_CLOSE_MS / 1000)
+        self._worker.do(lambda: self._recorder.cancel(), told)
 
     def close(self) -> None:
         """Let go of log and thread once what was asked is done."""

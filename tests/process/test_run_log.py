@@ -104,6 +104,8 @@ def test_run_that_is_cancelled_while_nothing_runs_has_its_end_in_the_log(tmp_pat
 
     assert paused[-1] == "pause"
     assert told(tmp_path) == [*paused, "REQUEST_ABORT", "FAIL", "finish"]
+    found = tell_story(records(tmp_path)).snapshot()
+    assert terminal(authority)["snapshot"] == json.loads(msgspec.json.encode(found))
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])

@@ -4,20 +4,24 @@ import msgspec
 import pytest
 
 from protocol.base.clock import MonoMs
+from protocol.envelope import Deliver
 from protocol.errors import ErrorCode
 from protocol.ids import Generation
 from protocol.limits import STORAGE_RETRY_MS
-from runnerd.core.actions import RecordFacts, SendEvent, StartHarness
+from runnerd.core.actions import Exit, RecordCancel, RecordFacts, SendEvent, StartHarness
 from runnerd.core.harness_messages import Asked, Diagnosed
 from runnerd.core.inputs import (
+    CancelRecorded,
     FactsRecorded,
     HarnessMessages,
     HarnessStartFailed,
+    StopRequested,
     TimePassed,
 )
 from runnerd.core.run_fact import CallFact, EffectWord, RequestFact, RunFact
+from runnerd.core.verdict import CANCELLED, Recorded, Verdict
 from tests.runnerd.core.talk import Talk, after_restart, called, said
-from tests.runnerd.core.world import SETTINGS
+from tests.runnerd.core.world import SETTINGS, exited
 
 LOGGED = msgspec.structs.replace(SETTINGS, keeps_run_log=True)
 
@@ -259,6 +263,64 @@ def test_a_restarted_runner_records_an_open_call_before_it_leaves() -> None:
     assert [a for a in again.left if isinstance(a, SendEvent)] != []
     assert inputs_sent(again) == 0
     assert inputs_sent(record(again)) == 1
+
+
+def cancelled_between_turns() -> Talk:
+    world = logged()
+    world.feed(StopRequested(15))
+    world.feed(exited(world.generation, 143))
+    again = after_restart(world)
+    again.deliver("run.cancel")
+    return again
+
+
+def test_a_run_that_is_cancelled_while_nothing_runs_is_told_when_its_log_says_so() -> None:
+    world = cancelled_between_turns()
+    orders = [action for action in world.left if isinstance(action, RecordCancel)]
+    assert (len(orders), world.payloads("run.terminal")) == (1, [])
+    assert world.durable.run_terminal
+
+    recorded = Recorded(
+        verdict=Verdict(outcome=CANCELLED),
+        snapshot={"schemaVersion": 1},
+        snapshot_bytes=19,
+        snapshot_sha256="0" * 64,
+    )
+    world.feed(CancelRecorded(recorded))
+    world.feed(CancelRecorded(recorded))
+
+    [payload] = world.payloads("run.terminal")
+    assert payload["runTerminalState"] == "cancelled"
+    assert payload["snapshot"] == {"schemaVersion": 1}
+
+
+def test_a_cancelled_run_is_told_also_when_its_log_takes_nothing() -> None:
+    world = cancelled_between_turns()
+
+    world.feed(CancelRecorded(None))
+
+    [payload] = world.payloads("run.terminal")
+    assert "snapshot" not in payload
+
+
+def test_a_cancelled_run_that_nobody_was_told_of_is_recorded_after_a_restart() -> None:
+    world = cancelled_between_turns()
+
+    again = after_restart(world)
+
+    assert [a for a in again.left if isinstance(a, RecordCancel)] != []
+    again.feed(CancelRecorded(None))
+    assert len(again.payloads("run.terminal")) == 1
+
+
+def test_an_end_waits_for_the_record_of_a_cancel() -> None:
+    world = cancelled_between_turns()
+
+    world.control(Deliver(world.command("runner.shutdown")))
+    assert not any(isinstance(action, Exit) for action in world.left)
+    world.feed(CancelRecorded(None))
+
+    assert len(world.payloads("run.terminal")) == 1
 
 
 def test_without_a_log_nothing_waits() -> None:

@@ -13,7 +13,7 @@ from protocol.errors import ErrorCode, PrpError
 from protocol.ids import Generation, Identity
 from runnerd.core.actions import StartHarness
 from runnerd.core.inputs import HarnessExited, HarnessLogs, ProcessExit
-from runnerd.core.verdict import Outcome, Verdict
+from runnerd.core.verdict import CANCELLED, Outcome, Verdict
 from runnerd.harness.attempt import log_id_of
 from runnerd.harness.recorder import RunRecorder
 from runnerd.runs.projection import project_run
@@ -248,26 +248,32 @@ def test_end_that_was_recorded_and_never_told_is_told_by_the_next_process(
     assert recorder(tmp_path).settle(Generation(2)) is None
 
 
-def test_waiting_run_that_is_abandoned_is_aborted_once(tmp_path: Path) -> None:
+def test_waiting_run_that_is_cancelled_is_aborted_once_and_has_its_snapshot(
+    tmp_path: Path,
+) -> None:
     one = recorder(tmp_path)
     one.begin(order())
     one.end(exited(code=None), STOPPED, (), output_chars=0)
 
-    recorder(tmp_path).abandon()
-    recorder(tmp_path).abandon()
+    first = recorder(tmp_path).cancel()
+    again = recorder(tmp_path).cancel()
 
+    assert first == again
+    assert first is not None
+    assert first.verdict == Verdict(outcome=CANCELLED)
+    assert first.snapshot is not None
     assert told(tmp_path) == [*BEGUN, "PAUSE", "pause", "REQUEST_ABORT", "FAIL", "finish"]
     assert status(tmp_path) == ("finished", "aborted")
 
 
-def test_ended_run_and_one_without_a_log_are_not_abandoned(tmp_path: Path) -> None:
+def test_cancel_changes_no_run_that_has_ended_and_makes_no_log(tmp_path: Path) -> None:
     one = recorder(tmp_path / "one")
     one.begin(order())
     one.end(exited(), DONE, (), output_chars=0)
     before = (tmp_path / "one" / "run-1.jsonl").read_bytes()
 
-    recorder(tmp_path / "one").abandon()
-    recorder(tmp_path / "none").abandon()
+    assert recorder(tmp_path / "one").cancel() is not None
+    assert recorder(tmp_path / "none").cancel() is None
 
     assert (tmp_path / "one" / "run-1.jsonl").read_bytes() == before
     assert not (tmp_path / "none").exists()
