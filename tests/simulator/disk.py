@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from tests.simulator.choices import Choices, Tape
+from tests.simulator.choices import Choices
 
 BLOCK_BYTES = 4096
 ROOT = 1
