@@ -42,6 +42,20 @@ def test_content_lies_in_a_private_store_and_not_in_the_record(site: Site) -> No
     assert b"secret" not in msgspec.json.encode(record)
 
 
+def test_mark_makes_a_new_snapshot_and_writes_into_none(site: Site) -> None:
+    site.file(content="before")
+    record = site.saved()
+    snapshot = Path(record.snapshot_file)
+    with snapshot.open("rb") as first:
+        before = first.read()
+
+        site.changed(record)
+
+        first.seek(0)
+        assert first.read() == before
+    assert snapshot.read_bytes() != before
+
+
 def test_restore_is_refused_when_it_was_done_already(site: Site) -> None:
     file = site.file()
     record = site.changed(site.saved())

@@ -133,6 +133,18 @@ def test_lock_file_stays_and_names_its_holder(tmp_path: Path) -> None:
     assert str(os.getpid()) in caught.value.message
 
 
+def test_name_of_a_living_process_in_a_lock_file_keeps_nobody_out(tmp_path: Path) -> None:
+    path = tmp_path / lock_file_name(RUN)
+    store_in(tmp_path).open_run(RUN).close()
+    # As after a kill, when another process got the number, or another host shares the folder.
+    path.write_text(json.dumps({**json.loads(path.read_text()), "pid": os.getppid()}))
+
+    run = store_in(tmp_path).open_run(RUN)
+
+    assert json.loads(path.read_text())["pid"] == os.getpid()
+    run.close()
+
+
 def test_lock_of_one_run_leaves_the_others_alone(tmp_path: Path) -> None:
     store = store_in(tmp_path)
     runs = [store.open_run(name) for name in ("a", "b")]
