@@ -4,8 +4,8 @@ It decides what a power loss at this moment could leave. It shares no type and n
 with the product, and refuses to ask it anything.
 """
 
+import functools
 import hashlib
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -20,7 +20,7 @@ TORN: Final = None
 """A content that is not one whole published state."""
 
 
-class ImageEvent(msgspec.Struct, rename="camel"):
+class ImageEvent(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """One unacknowledged event; ``body`` keeps its bytes."""
 
     source_seq: int
@@ -29,7 +29,7 @@ class ImageEvent(msgspec.Struct, rename="camel"):
     body: msgspec.Raw
 
 
-class ImageCommand(msgspec.Struct, rename="camel"):
+class ImageCommand(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """One journaled command."""
 
     command_id: str
@@ -44,7 +44,7 @@ class ImageCommand(msgspec.Struct, rename="camel"):
         return None if found == b"null" else found
 
 
-class ImageTurn(msgspec.Struct, rename="camel"):
+class ImageTurn(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """The live turn."""
 
     ordinal: int
@@ -60,7 +60,7 @@ class ImageTurn(msgspec.Struct, rename="camel"):
         return bytes(self.birth) != b"null"
 
 
-class ImageCall(msgspec.Struct, rename="camel"):
+class ImageCall(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """A call of a tool."""
 
     call_id: str
@@ -68,7 +68,7 @@ class ImageCall(msgspec.Struct, rename="camel"):
     result_digest: str | None = None
 
 
-class ImageRequest(msgspec.Struct, rename="camel"):
+class ImageRequest(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """A request to people."""
 
     request_id: str
@@ -76,7 +76,7 @@ class ImageRequest(msgspec.Struct, rename="camel"):
     answer_digest: str | None = None
 
 
-class Image(msgspec.Struct, rename="camel", kw_only=True):
+class Image(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
     """What the checkers need of a state; unknown members are somebody else's business."""
 
     state_id: str
@@ -101,27 +101,23 @@ class Image(msgspec.Struct, rename="camel", kw_only=True):
     requests: list[ImageRequest] = []
 
 
-class _File(msgspec.Struct, rename={"digest": "contentSha256"}):
+class _Header(msgspec.Struct, rename={"digest": "contentSha256"}):
     digest: str
-    content: msgspec.Raw
 
 
-_FILE: Final = msgspec.json.Decoder(_File)
+_HEADER: Final = msgspec.json.Decoder(_Header)
 _IMAGE: Final = msgspec.json.Decoder(Image)
-
-
-@dataclass
-class _Read:
-    stable: bytes
-    image: Image | None
+_BEFORE_CONTENT: Final = b',"content":'
+_AFTER_CONTENT: Final = b"}\n"
+_PARSED_MAX: Final = 512
+"""Contents that are remembered: those of a few histories, and where histories begin."""
 
 
 class Observer:
-    """Reads one disk; what it has read once it does not read again."""
+    """Reads one disk."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
-        self._read: dict[int, _Read] = {}
 
     def surviving(self) -> list[Image | None]:
         """Return every state that a power loss now could leave, `TORN` for none whole."""
@@ -161,18 +157,18 @@ class Observer:
         file = self._disk.inodes.get(number)
         if not isinstance(file, File) or file.pieces or file.stable_tail:
             return TORN
-        known = self._read.get(number)
-        if known is None or known.stable is not file.stable:
-            known = self._read[number] = _Read(file.stable, parse(file.stable))
-        return known.image
+        return parse(file.stable)
 
 
+@functools.lru_cache(_PARSED_MAX)
 def parse(data: bytes) -> Image | None:
     """Return the state in a file's bytes, or `TORN` if they do not prove themselves."""
+    header, found, rest = data.partition(_BEFORE_CONTENT)
+    if not found or not rest.endswith(_AFTER_CONTENT):
+        return TORN
+    content = rest[: -len(_AFTER_CONTENT)]
     try:
-        file = _FILE.decode(data)
-        content = bytes(file.content)
-        if hashlib.sha256(content).hexdigest() != file.digest:
+        if hashlib.sha256(content).hexdigest() != _HEADER.decode(header + b"}").digest:
             return TORN
         return _IMAGE.decode(content)
     except (msgspec.MsgspecError, UnicodeDecodeError):

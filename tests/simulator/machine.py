@@ -30,13 +30,18 @@ class Machine:
         self._wall_offset_ms = 0
         self._suspended_ms = 0
         self._owner: object = None
+        self._now: Now | None = None
+        """What the clocks say, until one of them moves."""
 
     # --- clock ----------------------------------------------------------------------------
 
     def now(self) -> Now:
         """Return wall clock and suspend-aware clock, as the product reads them together."""
-        boot = self.boot_ms
-        return Now(UnixMs(EPOCH_MS + boot - BOOT_MS + self._wall_offset_ms), MonoMs(boot))
+        if self._now is None:
+            boot = self.boot_ms
+            unix = EPOCH_MS + boot - BOOT_MS + self._wall_offset_ms
+            self._now = Now(UnixMs(unix), MonoMs(boot))
+        return self._now
 
     @property
     def boot_ms(self) -> int:
@@ -52,20 +57,24 @@ class Machine:
     def pass_time(self, milliseconds: int) -> None:
         """Let all clocks go on."""
         self._elapsed_ms += milliseconds
+        self._now = None
 
     def suspend(self, milliseconds: int) -> None:
         """Let wall and boot time go on while nothing runs."""
         before = self.boot_ms
         self._elapsed_ms += milliseconds
         self._suspended_ms += self.boot_ms - before
+        self._now = None
 
     def step_wall(self, milliseconds: int) -> None:
         """Set the wall clock forwards or back; no kernel takes an instant before 1970."""
         self._wall_offset_ms += max(milliseconds, -self.now().unix_ms)
+        self._now = None
 
     def set_wall_right(self) -> None:
         """Let the wall clock agree with the world's again."""
         self._wall_offset_ms = self._elapsed_ms - (self.boot_ms - BOOT_MS)
+        self._now = None
 
     # --- entropy ----------------------------------------------------------------------------
 
