@@ -30,15 +30,31 @@ class Worker:
         """
         self._failed = failed
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._has_thread = False
         self._jobs: SimpleQueue[_Job[object] | None] = SimpleQueue()
 
     def do(self, work: Callable[[], ResultT], done: Callable[[ResultT], None]) -> None:
-        """Have ``work`` done and its result given to ``done`` in the loop; returns at once."""
-        if self._loop is None:
-            self._loop = asyncio.get_running_loop()
-            # A disk that hangs for ever must not keep the process from ending.
-            threading.Thread(target=self._work, name="run-log", daemon=True).start()
-        self._jobs.put(_Job(work, done))  # type: ignore[arg-type]  # each job fits itself
+        """Have ``work`` done and its result given to ``done`` in the loop; returns at once.
+
+        Where the system refuses a thread, the work is done before this returns: a loop that
+        waits is better than a run that ends for want of one. The next job asks again.
+        """
+        job = _Job(work, done)
+        if self._has_thread or self._start():
+            self._jobs.put(job)  # type: ignore[arg-type]  # each job fits itself
+        else:
+            self._perform(job)
+
+    def _start(self) -> bool:
+        self._loop = asyncio.get_running_loop()
+        # A disk that hangs for ever must not keep the process from ending.
+        thread = threading.Thread(target=self._work, name="run-log", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            return False
+        self._has_thread = True
+        return True
 
     def close(self) -> None:
         """Let the thread end once it is idle."""
@@ -46,12 +62,15 @@ class Worker:
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
-            try:
-                result = job.work()
-            except BaseException as error:  # noqa: BLE001 - the thread's boundary; the loop ends
-                self._tell(self._failed, error)
-            else:
-                self._tell(job.done, result)
+            self._perform(job)
+
+    def _perform(self, job: _Job[ResultT]) -> None:
+        try:
+            result = job.work()
+        except BaseException as error:  # noqa: BLE001 - the thread's boundary; the loop ends
+            self._tell(self._failed, error)
+        else:
+            self._tell(job.done, result)
 
     def _tell(self, told: Callable[[ResultT], None], what: ResultT) -> None:
         assert self._loop is not None, "the thread was started from a loop"

@@ -5,6 +5,8 @@ import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import pytest
+
 from protocol.errors import ErrorCode, PrpError
 from protocol.ids import Generation
 from runnerd.core.actions import ReleaseHarness, StartHarness
@@ -131,3 +133,35 @@ async def test_end_that_is_nobody_s_is_not_recorded(tmp_path: Path) -> None:
         assert told(bench.log) == ["start", "ACCEPT", "START"]
 
     await with_log(tmp_path, test)
+
+
+async def test_steps_are_recorded_in_order_when_the_system_refuses_a_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    done: list[str] = []
+    told: list[str] = []
+    is_over = asyncio.Event()
+    worker = Worker(lambda _: None)
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    def have(name: str) -> None:
+        def work() -> str:
+            done.append(name)
+            return name
+
+        worker.do(work, told.append)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        have("first")
+        have("second")
+        while_refused = (list(done), list(told))
+    have("third")
+    worker.do(lambda: None, lambda _: is_over.set())
+    await asyncio.wait_for(is_over.wait(), PATIENCE_S)
+    worker.close()
+
+    assert while_refused == (["first", "second"], [])
+    assert done == told == ["first", "second", "third"]
