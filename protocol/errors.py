@@ -139,6 +139,8 @@ class ErrorCode(enum.StrEnum):
     REQUESTS_FULL = "requests_full"
 
     # Calls of the controller's tools
+    LIMITS_INVALID = "limits_invalid"
+    BUDGET_LIMIT_BLIND = "budget_limit_blind"
     TOOLS_INVALID = "tools_invalid"
     TOOLS_CHANGED = "tools_changed"
     TOOL_NOT_AUTHORIZED = "tool_not_authorized"

@@ -111,6 +111,8 @@ REACTIONS: Final[dict[ErrorCode, Reaction]] = {
             ErrorCode.REQUEST_EXPIRED,
             ErrorCode.REQUEST_CANCELLED,
             ErrorCode.REQUESTS_FULL,
+            ErrorCode.LIMITS_INVALID,
+            ErrorCode.BUDGET_LIMIT_BLIND,
             ErrorCode.TOOLS_INVALID,
             ErrorCode.TOOLS_CHANGED,
             ErrorCode.TOOL_NOT_AUTHORIZED,

@@ -195,13 +195,13 @@ def _settle_log(
     config: Config, durable: Durable | None, orphan: OrphanSettled, world: World
 ) -> HarnessExited | None:
     """Bring the run's log up to the death of the process that kept it."""
-    from runnerd.core.recording import facts_of
+    from runnerd.core.recording import end_facts_of
     from runnerd.harness.recording import recorder_in
 
     assert world.run_folder is not None, "the daemon keeps a log"
     recorder = recorder_in(world.run_folder, world.clock, config.settings.identity)
     try:
-        return recorder.settle(orphan.generation, () if durable is None else facts_of(durable))
+        return recorder.settle(orphan.generation, () if durable is None else end_facts_of(durable))
     except PrpError as error:
         # The next turn is refused for the same reason, if it still holds then.
         world.log.noted("run_log_not_settled", code=error.code.value, reason=error.message)

@@ -34,7 +34,7 @@ from runnerd.core.actions import (
     TellHarness,
 )
 from runnerd.core.inputs import HarnessExited, Input
-from runnerd.core.recording import facts_of
+from runnerd.core.recording import end_facts_of
 from runnerd.core.turns import judge
 from runnerd.driving import Alarm, RunnerDriver, end_write, tell_room
 from runnerd.first_contact import World
@@ -215,7 +215,7 @@ class Shell:
                 case Fault(cause=cause):
                     raise Faulted from cause
                 case HarnessExited(recorded=None) if self._executor.record(
-                    item, judge(driver.staged, item), facts_of(driver.staged.durable)
+                    item, judge(driver.staged, item), end_facts_of(driver.staged.durable)
                 ):
                     # It comes again once the log of the run has it (D9).
                     continue

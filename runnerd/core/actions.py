@@ -17,12 +17,20 @@ from protocol.secrets import Secret
 from runnerd.core.run_fact import RunFact
 
 StopIntent = Literal[
-    "interrupt", "cancel", "stop", "authority", "overflow", "timeout", "unrecorded", "finished"
+    "interrupt",
+    "cancel",
+    "stop",
+    "authority",
+    "overflow",
+    "timeout",
+    "budget",
+    "unrecorded",
+    "finished",
 ]
 """Why a harness is stopped: by command (interrupt, cancel), for the runner's own stop, because
 authority ended (lease, grace, revocation), because its output has no room (R17), because the
-turn's explicit timeout has passed, because the run's log does not take what it asks for, or
-because it lingers after it said that it is done."""
+turn's explicit timeout has passed, because a limit of the run is exceeded, because the run's log
+does not take what it asks for, or because it lingers after it said that it is done."""
 ProviderKind = Literal["command", "jsonl"]
 """What is spoken with a program: lines of text, or messages in both directions."""
 

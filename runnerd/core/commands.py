@@ -25,6 +25,7 @@ from protocol.limits import (
 )
 from runnerd.core import (
     admission,
+    budget,
     command_journal,
     ending,
     pressure,
@@ -143,8 +144,12 @@ def _run_prepare(runner: Runner, command: WireCommand, now: Now) -> Runner | Err
     tools = read_tools(command.payload, durable.tools)
     if isinstance(tools, Refused):
         return tools
+    limits = budget.read_limits(command.payload, durable.limits)
+    if isinstance(limits, Refused):
+        return limits
     drafts = (Draft("workspace.ready", 1, {"cwd": provider.cwd, "providerKind": provider.kind}),)
-    return _with_events(advance(runner, provider=provider, tools=tools), drafts, now)
+    prepared = advance(runner, provider=provider, tools=tools, limits=limits)
+    return _with_events(prepared, drafts, now)
 
 
 def _run_attach(runner: Runner, command: WireCommand, now: Now) -> Runner | ErrorCode | Refused:
@@ -204,6 +209,8 @@ def _turn_start(runner: Runner, command: WireCommand, now: Now) -> Runner | Erro
         return ErrorCode.TOOL_CALLS_PENDING
     if durable.lifecycle is Lifecycle.BACKPRESSURE or not pressure.has_room_for_a_turn(runner):
         return ErrorCode.RUNNER_BACKPRESSURE
+    if (over := budget.turn_refusal(durable)) is not None:
+        return over
     timeout_ms = _members(command).get("turnTimeoutMs", 0)
     if isinstance(timeout_ms, bool) or not isinstance(timeout_ms, int):
         return Refused(ErrorCode.TURN_INVALID, "turnTimeoutMs must be a whole number")

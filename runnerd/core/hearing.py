@@ -22,7 +22,7 @@ from protocol.limits import (
     TURN_END_ROOM_BYTES,
 )
 from protocol.redaction import bounded_diagnostic, redact_value
-from runnerd.core import dialogue, ending, requests, tool_calls, turns
+from runnerd.core import budget, dialogue, ending, requests, tool_calls, turns
 from runnerd.core.coalescing import COUNT, ITEM_MEMBER
 from runnerd.core.conversation import Conclusion, Dialogue
 from runnerd.core.harness_messages import (
@@ -115,6 +115,8 @@ def _hear(
             )
         case Called():
             outcome = tool_calls.call(runner, turn, message, now)
+            if outcome is ErrorCode.BUDGET_EXCEEDED:
+                runner = budget.stop_over_calls(runner)
             return _or_refused(runner, outcome, lambda code: _no_call(runner, message, code, now))
         case Proposed():
             return _on_proposed(runner, present, message, now)
@@ -193,6 +195,8 @@ def _on_reported(runner: Runner, present: Dialogue, message: Reported, now: Now)
     event_type = message.event_type
     if event_type in _CONFIRMS:
         return runner
+    if event_type == budget.USAGE_EVENT and runner.durable.turn is not None:
+        runner = budget.take_usage(runner, runner.durable.turn, message.payload)
     if event_type.partition(".")[0] in _OWN_FAMILIES or event_type in _OWN_TYPES:
         return _refused(runner, "the runner states this itself", now, event_type)
     if event_type.startswith("item."):

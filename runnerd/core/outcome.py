@@ -8,6 +8,7 @@ follows for the run: `turns` changes the state.
     cancel               cancelled, cancelled   run_cancelled
     timeout              failed, failed         turn_timeout
     overflow             failed, failed         outbox_full
+    budget               failed, failed         budget_exceeded
     unrecorded           failed, failed         durability_barrier_failed
     none, not ready      failed, failed         harness_not_ready
     none, other breach   failed, failed         harness_protocol_violation
@@ -51,6 +52,8 @@ def decide(turn: Turn, exited: HarnessExited, spoke: Dialogue | None) -> Outcome
             return _failed("turn_timeout")
         case "overflow":
             return _failed(ErrorCode.OUTBOX_FULL.value)
+        case "budget":
+            return _failed(ErrorCode.BUDGET_EXCEEDED.value)
         case "unrecorded":
             return _failed(ErrorCode.DURABILITY_BARRIER_FAILED.value)
         case "stop" | "authority" | "finished" | None:

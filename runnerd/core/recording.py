@@ -19,7 +19,7 @@ from protocol.events import event_id
 from protocol.ids import SourceSeq
 from protocol.limits import STORAGE_RETRY_MS
 from protocol.redaction import redact_text
-from runnerd.core import ending
+from runnerd.core import budget, ending
 from runnerd.core.actions import RecordCancel, RecordFacts
 from runnerd.core.conversation import RuntimeRequest, ToolCall
 from runnerd.core.dialogue import Settles
@@ -37,6 +37,12 @@ def facts_of(durable: Durable) -> tuple[RunFact, ...]:
     """Return what the log must say of everything that is open, in the order in which it came."""
     calls = tuple(_call_fact(one) for one in durable.tool_calls if one.state != "settled")
     return (*(_request_fact(one) for one in durable.requests if _is_of_interest(one)), *calls)
+
+
+def end_facts_of(durable: Durable) -> tuple[RunFact, ...]:
+    """Return what the log must say before an attempt's end: all of that, and what was used."""
+    used = budget.usage_fact(durable)
+    return facts_of(durable) if used is None else (*facts_of(durable), used)
 
 
 def record_due(runner: Runner, now: Now) -> Step:

@@ -38,4 +38,28 @@ class RequestFact(msgspec.Struct, frozen=True, kw_only=True):
     answer_digest: str | None = None
 
 
-RunFact: TypeAlias = CallFact | RequestFact
+class Exceeded(msgspec.Struct, frozen=True, kw_only=True):
+    """The limit that a run went beyond, and what it would have come to."""
+
+    dimension: str
+    limit: float
+    actual: float
+
+    @property
+    def message(self) -> str:
+        """Words for a person."""
+        return f"{self.dimension} would reach {self.actual:g}, the limit is {self.limit:g}"
+
+
+class UsageFact(msgspec.Struct, frozen=True, kw_only=True):
+    """What one attempt's program reported of its use; None for what it never reported."""
+
+    generation: int
+    tokens: int | None
+    cost_usd: float | None
+    is_partial: bool
+    """One of its reports lacked a number: the sums say too little."""
+    exceeded: Exceeded | None = None
+
+
+RunFact: TypeAlias = CallFact | RequestFact | UsageFact

@@ -99,6 +99,27 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     program continues from what it has recorded itself."""
 
 
+class RunLimits(
+    msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True
+):
+    """Bounds of the whole run; None is unlimited, a name that is no limit is refused."""
+
+    max_turns: int | None = None
+    max_tool_calls: int | None = None
+    max_tokens: int | None = None
+    max_cost_usd: float | None = None
+
+
+class Usage(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """What was reported of tokens and cost, and how many reports lacked either."""
+
+    reports: int = 0
+    tokens: int = 0
+    cost_usd: float = 0.0
+    without_tokens: int = 0
+    without_cost: int = 0
+
+
 class Turn(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """The live turn and the one harness process that does its work."""
 
@@ -114,6 +135,8 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unk
     output_bytes: int = 0
     restarts: int = 0
     """How often its program was lost and started again."""
+    usage: Usage = Usage()
+    """Of the program of this generation."""
     intent: StopIntent | None = None
     """Why it is to end, once that is decided; what happens after does not change it."""
 
@@ -167,6 +190,8 @@ class Durable(
     """Call ids that left ``tool_calls``; None before the first."""
     requests: tuple[RuntimeRequest, ...] = ()
     """Open ones and the newest settled ones, in the order in which they were asked."""
+    limits: RunLimits | None = None
+    usage: Usage = Usage()
     run_terminal: bool = False
     cancel_unrecorded: bool = False
     """The run was cancelled while nothing ran; its log does not say so yet, so nobody is told."""

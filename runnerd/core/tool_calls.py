@@ -30,7 +30,7 @@ from protocol.limits import (
     TURN_ID_LENGTH_MAX,
 )
 from protocol.redaction import redact_value
-from runnerd.core import dialogue
+from runnerd.core import budget, dialogue
 from runnerd.core.conversation import ToolCall
 from runnerd.core.harness_messages import Called
 from runnerd.core.outbox import Draft, produce, soft_room
@@ -54,7 +54,7 @@ def call(runner: Runner, turn: Turn, called: Called, now: Now) -> Runner | Error
         ``tool_not_authorized``, ``tool_input_invalid``, ``tool_input_too_large``,
         ``tool_input_holds_credential``, ``tool_call_conflict`` for a known id with another
         content, ``tool_call_settled``, ``tool_call_id_possibly_reused``,
-        ``tool_calls_exhausted``, ``tool_calls_full``, ``outbox_full``.
+        ``budget_exceeded``, ``tool_calls_exhausted``, ``tool_calls_full``, ``outbox_full``.
 
     Source: runner-behaviour 15; durable-recovery, "Lossless arguments and bounded transport".
     """
@@ -129,6 +129,8 @@ def _call_again(
 def _no_room(runner: Runner, call_id: str) -> ErrorCode | None:
     """Return why no further call can be admitted: an admitted one can always store its result."""
     durable = runner.durable
+    if not budget.allows_call(durable):
+        return ErrorCode.BUDGET_EXCEEDED
     if durable.compacted_calls >= TOOL_CALLS_COMPACTED_MAX:
         return ErrorCode.TOOL_CALLS_EXHAUSTED
     stored = durable.compacted_call_filter

@@ -21,7 +21,7 @@ from protocol.digest import LABEL_PREFIX
 from protocol.errors import ErrorCode
 from protocol.ids import ControllerSeq, Generation
 from protocol.limits import SNAPSHOT_EVENT_BYTES_MAX, TURN_END_ROOM_BYTES
-from runnerd.core import command_journal, dialogue, ending, outcome, tool_calls
+from runnerd.core import budget, command_journal, dialogue, ending, outcome, tool_calls
 from runnerd.core.command_journal import result_of
 from runnerd.core.inputs import (
     HarnessExited,
@@ -33,7 +33,7 @@ from runnerd.core.inputs import (
     ProcessExit,
 )
 from runnerd.core.outbox import Draft, produce, produce_updates, soft_room
-from runnerd.core.state import Lifecycle, Runner, Turn
+from runnerd.core.state import Lifecycle, Runner, Turn, Usage
 from runnerd.core.transition import Step, advance
 from runnerd.core.verdict import Recorded, Verdict
 
@@ -197,6 +197,7 @@ def on_exited(runner: Runner, exited: HarnessExited, now: Now) -> Step:
     if exited.survivors:
         ended = advance(ended, harness_survived=True)
         drafts.append(outcome.survivors(turn, exited.survivors))
+    drafts = [*budget.blind(runner.durable, turn), *drafts]
     return Transition(produce(ended, drafts, now), answered.actions)
 
 
@@ -320,7 +321,9 @@ def _may_restart(runner: Runner, turn: Turn, exited: HarnessExited) -> bool:
 
 def _restarted(runner: Runner, turn: Turn, facts: dict[str, JsonValue], now: Now) -> Runner:
     generation = Generation(turn.generation + 1)
-    again = structs.replace(turn, generation=generation, birth=None, restarts=turn.restarts + 1)
+    again = structs.replace(
+        turn, generation=generation, birth=None, restarts=turn.restarts + 1, usage=Usage()
+    )
     drafts = (
         Draft("harness.exited", 0, {**facts, "reason": _HARNESS_LOST, "recoverable": True}),
         _starting(runner, generation),

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from protocol.canonical_json import JsonValue
-from runnerd.core.run_fact import CallFact, RequestFact, RunFact
+from runnerd.core.run_fact import CallFact, RequestFact, RunFact, UsageFact
 from runnerd.harness.call_records import (
     CallLog,
     Missing,
@@ -16,6 +16,7 @@ from runnerd.harness.call_records import (
     decision_of_call,
     missing_of_call,
     missing_of_request,
+    missing_of_usage,
     unknown_ends,
 )
 from runnerd.runs.records import Durability, RecordKind, RunRecord
@@ -86,6 +87,8 @@ class CallRecorder:
     def _missing(self, fact: RunFact) -> Sequence[Missing]:
         if isinstance(fact, RequestFact):
             return missing_of_request(self._log, fact)
+        if isinstance(fact, UsageFact):
+            return missing_of_usage(self._log, fact)
         return missing_of_call(self._log, fact, self._turn_id, self._now())
 
     def _append_all(self, missing: Sequence[Missing]) -> None:

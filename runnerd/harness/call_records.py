@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 
 from protocol.canonical_json import JsonValue
 from protocol.digest import LABEL_PREFIX
-from runnerd.core.run_fact import CallFact, RequestFact
+from runnerd.core.run_fact import CallFact, RequestFact, UsageFact
 from runnerd.runs.capability import capability_event, unregistered
 from runnerd.runs.decisions import DecidedOutcome, Decider, DeciderKind, Evidence
 from runnerd.runs.effect_facts import Effect
@@ -46,6 +46,8 @@ class CallLog:
         """Questions that have an end."""
         self.results: set[str] = set()
         """Calls whose result was told and whose receipt does not say so yet."""
+        self.used: set[object] = set()
+        """Generations whose use was told."""
         for record in records:
             self.apply(record)
 
@@ -58,6 +60,8 @@ class CallLog:
             return
         if event.get("type") == "approval_resolved":
             self.resolved.add(str(event.get("approvalId")))
+        elif event.get("type") == "turn_end":
+            self.used.add(event.get("generation"))
         elif event.get("type") == "tool_result":
             self.results.add(str(event.get("callId")))
         elif event.get("type") == "effect_receipt" and event.get("status") != "started":
@@ -138,6 +142,33 @@ def missing_of_request(log: CallLog, fact: RequestFact) -> tuple[Missing, ...]:
     if fact.decision is None:
         return ()
     return ((RecordKind.EVENT, approval_resolved(fact.request_id, fact.decision, fact)),)
+
+
+def missing_of_usage(log: CallLog, fact: UsageFact) -> tuple[Missing, ...]:
+    """Return what the log lacks of an attempt's use: its numbers, and the limit it passed."""
+    if fact.generation in log.used:
+        return ()
+    told: list[Missing] = []
+    if fact.exceeded is not None:
+        over: dict[str, JsonValue] = {
+            "type": "budget_exceeded",
+            "dimension": fact.exceeded.dimension,
+            "limit": fact.exceeded.limit,
+            "actual": fact.exceeded.actual,
+            "message": fact.exceeded.message,
+        }
+        told.append((RecordKind.EVENT, over))
+    used: dict[str, JsonValue] = {
+        "type": "turn_end",
+        "agent": AGENT,
+        "generation": fact.generation,
+        "isPartial": fact.is_partial,
+    }
+    if fact.tokens is not None:
+        used["tokens"] = fact.tokens
+    if fact.cost_usd is not None:
+        used["costUsd"] = fact.cost_usd
+    return (*told, (RecordKind.EVENT, used))
 
 
 def approval_resolved(

@@ -136,9 +136,17 @@ class Conversation:
 
 @contextmanager
 def conversation(
-    folder: Path, *argv: str, script: str | None = None, **provider: object
+    folder: Path,
+    *argv: str,
+    script: str | None = None,
+    prepared: dict[str, object] | None = None,
+    **provider: object,
 ) -> Iterator[Conversation]:
-    """Run a daemon that starts a turn at once with this program or this script."""
+    """Run a daemon that starts a turn at once with this program or this script.
+
+    Args:
+        prepared: further members of `run.prepare`.
+    """
     named: dict[str, object] = {"kind": "jsonl", "argv": list(argv), "cwd": str(folder)}
     if script is not None:
         named |= {
@@ -147,7 +155,11 @@ def conversation(
         }
     authority = Authority(
         pending=[
-            command(1, "run.prepare", {"provider": named | provider, "authorizedTools": TOOLS}),
+            command(
+                1,
+                "run.prepare",
+                {"provider": named | provider, "authorizedTools": TOOLS, **(prepared or {})},
+            ),
             command(2, "session.open"),
             command(3, "turn.start", {"input": "Grüße\r\n"}),
         ]

@@ -236,3 +236,17 @@ def test_calls_and_answers_of_a_program_stand_in_its_log(tmp_path: Path) -> None
     ]
     assert isinstance(said[-1], dict)
     assert said[-1]["decision"] == "denied"
+
+
+def test_run_beyond_its_limit_of_tokens_fails_by_name(tmp_path: Path) -> None:
+    source = (
+        'say("event", eventType="usage.reported", payload={"totalTokens": 11, "costUsd": 0.5})\n'
+        'hear("nothing")\n'
+    )
+    limits: dict[str, object] = {"limits": {"maxTokens": 10}}
+    with conversation(tmp_path, *python(source + DONE), prepared=limits) as talk:
+        ended = talk.terminal()
+
+    assert (ended["runTerminalState"], ended["reason"]) == ("failed", "budget_exceeded")
+    assert ended["snapshot"]["metrics"]["tokens"] == 11
+    assert project_run(records(tmp_path)).finish_reason == "budget_exceeded"

@@ -9,7 +9,7 @@ from protocol.digest import sha256_label
 from protocol.errors import ErrorCode, PrpError
 from protocol.ids import Generation
 from runnerd.core.inputs import HarnessExited
-from runnerd.core.run_fact import CallFact, EffectWord, RequestFact
+from runnerd.core.run_fact import CallFact, EffectWord, Exceeded, RequestFact, UsageFact
 from runnerd.core.verdict import Recorded, Verdict
 from runnerd.harness.recorder import RunRecorder
 from runnerd.runs.effect_facts import Reason
@@ -264,3 +264,39 @@ def test_a_fact_that_the_disk_refused_is_recorded_at_the_next_try(tmp_path: Path
     assert end(one).verdict == DONE
     assert events(tmp_path / "run").count("started") == 1
     assert events(tmp_path / "run")[-3:] == DONE_CALL
+
+
+def test_use_is_in_the_log_once_and_its_numbers_in_the_snapshot(tmp_path: Path) -> None:
+    one = begun(tmp_path)
+    used = UsageFact(generation=1, tokens=12, cost_usd=0.5, is_partial=False)
+
+    one.note((used,))
+    recorded = one.end(exited(), DONE, (used,), output_chars=0)
+
+    assert events(tmp_path) == ["turn_end"]
+    assert recorded.snapshot is not None
+    metrics = recorded.snapshot["metrics"]
+    assert isinstance(metrics, dict)
+    assert (metrics["turns"], metrics["tokens"], metrics["costUsd"]) == (1, 12, 0.5)
+
+
+def test_numbers_that_nobody_reported_are_missing_in_the_snapshot(tmp_path: Path) -> None:
+    used = UsageFact(generation=1, tokens=12, cost_usd=None, is_partial=True)
+
+    recorded = begun(tmp_path).end(exited(), DONE, (used,), output_chars=0)
+
+    assert recorded.snapshot is not None
+    metrics = recorded.snapshot["metrics"]
+    assert isinstance(metrics, dict)
+    assert metrics["tokens"] == 12
+    assert "costUsd" not in metrics
+
+
+def test_run_beyond_a_limit_fails_in_its_log_with_the_limit(tmp_path: Path) -> None:
+    over = Exceeded(dimension="tokens", limit=10, actual=12)
+    used = UsageFact(generation=1, tokens=12, cost_usd=None, is_partial=True, exceeded=over)
+
+    begun(tmp_path).end(exited(code=143), failed("budget_exceeded"), (used,), output_chars=0)
+
+    assert events(tmp_path) == ["budget_exceeded", "turn_end"]
+    assert status(tmp_path) == ("finished", "budget_exceeded")
