@@ -1,6 +1,5 @@
 """The system calls of real saves, seen and struck from outside by strace (faults 6.1, S01, S06)."""
 
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,11 +8,11 @@ import pytest
 
 from protocol.base.atomic_file import AtomicFile
 from protocol.base.posix_fs import PosixFilesystem, SystemEntropy
+from tests.process.tracer import need_strace
 
 pytestmark = [pytest.mark.crash, pytest.mark.process]
 
 ROOT = Path(__file__).resolve().parents[2]
-STRACE = shutil.which("strace")
 CALLS = "openat,write,fsync,close,rename,renameat,renameat2,unlink,unlinkat,mkdir"
 SAVES = """
 import sys
@@ -35,29 +34,21 @@ for number in range(3):
 """
 
 
-def can_trace() -> bool:
-    if STRACE is None:
-        return False
-    return subprocess.run([STRACE, "-qq", "true"], capture_output=True).returncode == 0
-
-
 @pytest.fixture(scope="module", autouse=True)
 def _tracing() -> None:
-    if not can_trace():
-        pytest.skip("strace is not here or may not trace")
+    need_strace()
 
 
 class Traced:
     """One process that saves under strace: what it said, and what it asked the kernel for."""
 
     def __init__(self, directory: Path, *injections: str) -> None:
-        assert STRACE is not None
         trace = directory.with_suffix(".trace")
         options = ["-qq", "-y", "-o", str(trace), "-e", f"trace={CALLS}"]
         for fault in injections:
             options += ["-e", f"inject={fault}"]
         ended = subprocess.run(
-            [STRACE, *options, "--", sys.executable, "-c", SAVES, str(directory)],
+            [need_strace(), *options, "--", sys.executable, "-c", SAVES, str(directory)],
             cwd=ROOT,
             capture_output=True,
             text=True,

@@ -38,14 +38,19 @@ class Daemon:
     """One started process; its standard error is kept whole."""
 
     def __init__(
-        self, arguments: Sequence[str], *, ticket: str | None = TICKET, **environment: str
+        self,
+        arguments: Sequence[str],
+        *,
+        ticket: str | None = TICKET,
+        wrapper: Sequence[str] = (),
+        **environment: str,
     ) -> None:
         environ = {name: value for name, value in os.environ.items() if name != TICKET_VARIABLE}
         environ.update(environment)
         if ticket is not None:
             environ[TICKET_VARIABLE] = ticket
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "runnerd", *arguments],
+            [*wrapper, sys.executable, "-m", "runnerd", *arguments],
             cwd=REPOSITORY,
             env=environ,
             stdin=subprocess.DEVNULL,
