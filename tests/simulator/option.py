@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 WorldT = TypeVar("WorldT")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Op(Generic[WorldT]):
     """One kind of step; ``weight`` is 0 while it cannot happen."""
 

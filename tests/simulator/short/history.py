@@ -98,10 +98,12 @@ def _one_of(world: World, ops: tuple[Op[World], ...], stream: Stream, none: int)
     weights = [op.weight(world) for op in ops]
     total = none + sum(weights)
     drawn = stream.choose("step", total) - none if total else -1
+    if drawn < 0:
+        return False
     for op, weight in zip(ops, weights, strict=True):
-        if 0 <= drawn < weight:
+        drawn -= weight
+        if drawn < 0:
             world.trace.append(op.name)
             op.act(world)
             return True
-        drawn -= weight
-    return False
+    raise AssertionError("a draw is below the sum of the weights")

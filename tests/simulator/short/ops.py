@@ -9,7 +9,6 @@ from typing import Final
 from protocol.commands import WireCommand
 from protocol.envelope import Ack, CommandResultAck, Deliver, Ping
 from protocol.ids import SourceSeq
-from runnerd.core.step import next_deadline
 from tests.simulator.option import Op
 from tests.simulator.profile import STORM
 from tests.simulator.short.program import Program
@@ -38,8 +37,7 @@ def deliver(world: World) -> None:
 
 def pass_deadline(world: World) -> None:
     """Jump to the next deadline; one that stands already is waited for a little."""
-    assert world.driver is not None
-    deadline = next_deadline(world.driver.staged)
+    deadline = world.deadline()
     assert deadline is not None
     left_ms = deadline - world.machine.boot_ms
     world.machine.pass_time(left_ms if left_ms > 0 else STANDING_DEADLINE_MS)
@@ -47,7 +45,7 @@ def pass_deadline(world: World) -> None:
 
 
 def has_deadline(world: World) -> bool:
-    return world.driver is not None and next_deadline(world.driver.staged) is not None
+    return world.deadline() is not None
 
 
 # --- the peer ---------------------------------------------------------------------------------

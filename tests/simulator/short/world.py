@@ -7,6 +7,7 @@ refuses to choose what happens next (the history) and to judge it (the oracle).
 from collections.abc import Callable
 from typing import Any, Final, Never
 
+from protocol.base.clock import MonoMs
 from protocol.base.driver import Write
 from protocol.codec import event_envelope
 from protocol.errors import ExitStatus, PrpError, exit_status
@@ -143,6 +144,8 @@ class World:
         self.line_length = 0
         self._fs: DiskProcess | None = None
         self._store: StateFile | None = None
+        self._deadline: tuple[Runner | None, MonoMs | None] = (None, None)
+        """The deadline of a state, which is asked for more often than states change."""
 
     def use_settings(self, settings: Settings) -> None:
         """Fix what the command line fixes, before the first process."""
@@ -182,6 +185,15 @@ class World:
         boot_end, wall_end = self.authority_ends
         is_current = self.peer.link is not None and self.peer.link.is_current
         return is_current and now.mono_ms < boot_end and now.unix_ms < wall_end
+
+    def deadline(self) -> MonoMs | None:
+        """Return when time alone changes something, None if never."""
+        if self.driver is None:
+            return None
+        staged = self.driver.staged
+        if self._deadline[0] is not staged:
+            self._deadline = (staged, next_deadline(staged))
+        return self._deadline[1]
 
     def surviving(self) -> list[Image | None]:
         """Return every state that a power loss now could leave."""
@@ -288,7 +300,7 @@ class World:
             self.trace.append(stimulus)
             self._note(self, stimulus)
             self.driver.feed(stimulus, self.machine.now())
-        deadline, now = next_deadline(self.driver.staged), self.machine.now()
+        deadline, now = self.deadline(), self.machine.now()
         if deadline is not None and now.mono_ms >= deadline:
             self.trace.append("time passed")
             self.driver.feed(TimePassed(), now)
