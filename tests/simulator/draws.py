@@ -4,9 +4,11 @@ It decides the value of every draw. It refuses to know what is drawn: what a str
 and a draw's label mean is known to those who ask.
 """
 
-import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TypeVar
+import hashlib
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
+from typing import Final, TypeVar
 
 ItemT = TypeVar("ItemT")
 
@@ -17,16 +19,17 @@ Recording = Mapping[str, Sequence[int]]
 class Stream:
     """Draws under one name; switching off what one stream serves shifts no other stream."""
 
-    __slots__ = ("_next", "drawn")
+    __slots__ = ("_words", "drawn")
 
-    def __init__(self, following: Callable[[int], int]) -> None:
-        self._next = following
+    def __init__(self, words: Iterator[int]) -> None:
+        """Draw from numbers below 2**32."""
+        self._words = words
         self.drawn: list[tuple[str, int, int]] = []
         """Label, number of options and value of every draw so far."""
 
     def choose(self, label: str, options: int) -> int:
         """Return a number from 0 to ``options`` - 1; 0 is the calmest outcome."""
-        value = self._next(options)
+        value = next(self._words) * options >> 32
         self.drawn.append((label, options, value))
         return value
 
@@ -43,6 +46,18 @@ class Stream:
         return low + self.choose(label, high - low + 1)
 
 
+class _Replayed(Stream):
+    """Draws that were written down."""
+
+    __slots__ = ()
+
+    def choose(self, label: str, options: int) -> int:
+        # An edited recording may ask for an outcome that no longer exists: the last that does.
+        value = min(next(self._words, 0), options - 1)
+        self.drawn.append((label, options, value))
+        return value
+
+
 class Draws:
     """The streams of one history, from a seed or from a recording of an earlier one."""
 
@@ -55,7 +70,7 @@ class Draws:
         """Return the stream of this name."""
         found = self._streams.get(name)
         if found is None:
-            found = self._streams[name] = Stream(self._source(name))
+            found = self._streams[name] = self._new(name)
         return found
 
     def recorded(self) -> dict[str, list[int]]:
@@ -71,15 +86,18 @@ class Draws:
             for label, options, value in stream.drawn:
                 yield name, label, options, value
 
-    def _source(self, name: str) -> Callable[[int], int]:
+    def _new(self, name: str) -> Stream:
         if self._recording is not None:
-            return _replayed(self._recording.get(name, ()))
-        # The first bits of a text seed are hashed, so neighbouring seeds share nothing.
-        uniform = random.Random(f"{self.seed}/{name}").random
-        return lambda options: int(uniform() * options)
+            return _Replayed(iter(self._recording.get(name, ())))
+        return Stream(_words(f"{self.seed}/{name}"))
 
 
-def _replayed(values: Sequence[int]) -> Callable[[int], int]:
-    remaining = iter(values)
-    # An edited recording may ask for an outcome that no longer exists: the last one that does.
-    return lambda options: min(next(remaining, 0), options - 1)
+def _words(text: str) -> Iterator[int]:
+    """Yield numbers that follow from a text; neighbouring texts share nothing."""
+    # A generator of the library would cost more to seed than a history draws from it.
+    for block in count():
+        digest = hashlib.blake2b(f"{text}/{block}".encode()).digest()
+        yield from _BLOCK.unpack(digest)
+
+
+_BLOCK: Final = struct.Struct("<16I")
