@@ -156,19 +156,21 @@ def _serve(options: argparse.Namespace) -> ExitStatus:
 
 def _inspect(options: argparse.Namespace) -> ExitStatus:
     with _naming(options.data):
-        return _show(options)
+        shown = _shown(options)
+    put_out(shown)
+    return ExitStatus.OK
 
 
-def _show(options: argparse.Namespace) -> ExitStatus:
+def _shown(options: argparse.Namespace) -> bytes:
     if options.run is None:
         runs = inspect.report_all(options.data)
-        text = msgspec.json.encode(runs) + b"\n" if options.json else None
-        put_out(inspect.runs_as_text(runs).encode() if text is None else text)
-    else:
-        report = inspect.report_one(options.data, checked_run_id(options.run))
-        text = msgspec.json.encode(report) + b"\n" if options.json else None
-        put_out(inspect.run_as_text(report).encode() if text is None else text)
-    return ExitStatus.OK
+        if options.json:
+            return msgspec.json.encode(runs) + b"\n"
+        return inspect.runs_as_text(runs).encode()
+    report = inspect.report_one(options.data, checked_run_id(options.run))
+    if options.json:
+        return msgspec.json.encode(report) + b"\n"
+    return inspect.run_as_text(report).encode()
 
 
 def _absolute(path: Path) -> Path:

@@ -7,10 +7,10 @@ refuses to know what the lines say.
 import asyncio
 import contextlib
 import os
-import sys
 from typing import Final
 
 from controller_mock.io.writer import Writer
+from protocol.errors import ErrorCode, PrpError
 
 STDOUT: Final = 1
 STDERR: Final = 2
@@ -51,13 +51,20 @@ class Output:
 
 
 def put_out(data: bytes) -> None:
-    """Write to standard output before a loop runs, or beside it; a reader who left is no fault."""
+    """Write to standard output where no `Output` does; a reader who has left is no fault.
+
+    Raises:
+        PrpError: ``storage_write_failed``, e.g. for a file on a full disk.
+    """
+    rest = memoryview(data)
     try:
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
+        while rest:
+            rest = rest[os.write(STDOUT, rest) :]
     except BrokenPipeError:
-        # The reader has seen enough; the interpreter's own flush at exit must not complain.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return
+    except OSError as error:
+        words = f"standard output: {os.strerror(error.errno or 0)}"
+        raise PrpError(ErrorCode.STORAGE_WRITE_FAILED, words) from None
 
 
 def _ignore(outcome: object) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from controller_mock.storage.sqlite import open_store
 from tests.controller_mock.console.support import console
 
 pytestmark = pytest.mark.process
@@ -112,3 +113,16 @@ async def test_folder_that_is_gone_is_a_code(tmp_path: Path) -> None:
 
     assert process.returncode == 64
     assert err == b"controller-mock: usage_invalid: the folder you are in is gone\n"
+
+
+async def test_output_that_no_disk_takes_is_a_code(tmp_path: Path) -> None:
+    open_store(tmp_path / "data").close()
+    command = (sys.executable, "-P", "-m", "controller_mock", "inspect", "--data")
+    process = await asyncio.create_subprocess_exec(
+        *("sh", "-c", '"$@" >/dev/full', "sh", *command, str(tmp_path / "data")),
+        stderr=asyncio.subprocess.PIPE,
+    )
+    _, err = await process.communicate()
+
+    assert process.returncode == 74
+    assert b"storage_write_failed: standard output: No space left on device; make room" in err
