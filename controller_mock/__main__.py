@@ -4,6 +4,7 @@ It decides what an interrupted or incomplete start looks like. It refuses to kno
 line, which it imports only when that is settled.
 """
 
+import os
 import sys
 
 _RUN_CANCELLED = 2
@@ -13,6 +14,7 @@ _INTERNAL = 70
 
 def main() -> int:
     """Perform the process's own command line; returns the exit status."""
+    _fill_standard_streams()
     try:
         try:
             from controller_mock.console.command_line import perform
@@ -24,6 +26,22 @@ def main() -> int:
         return perform(sys.argv[1:])
     except KeyboardInterrupt:
         return _RUN_CANCELLED
+
+
+def _fill_standard_streams() -> None:
+    """Give a process that was started without standard streams empty ones.
+
+    Otherwise the next files that are opened, the store's lock among them, would receive what
+    is meant for a person.
+    """
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            # The lowest free number is this one. Programs that are started inherit it.
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+    sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115 - for the whole process
+    sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115 - for the whole process
 
 
 if __name__ == "__main__":

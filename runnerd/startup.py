@@ -27,8 +27,8 @@ def fill_standard_descriptors() -> None:
         try:
             os.fstat(descriptor)
         except OSError:
-            # The lowest free number is this one.
-            os.open(os.devnull, os.O_RDWR)
+            # The lowest free number is this one. Programs that are started inherit it.
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
 
 
 def listen_to_signals() -> StopSignals:

@@ -1,6 +1,7 @@
 """What the command line says when a command cannot even begin."""
 
 import asyncio
+import json
 import os
 import sys
 from pathlib import Path
@@ -22,6 +23,14 @@ def report_all(data):
 
 inspect.report_all = report_all
 sys.exit(perform(sys.argv[1:]))
+"""
+
+STREAMS_OF_THE_CONTROLLER = """
+import json, os, pathlib, sys
+runner = pathlib.Path("/proc", str(os.getppid()), "stat").read_text()
+controller = pathlib.Path("/proc", runner.rpartition(")")[2].split()[1], "fd")
+names = [os.readlink(controller / str(number)) for number in range(3)]
+pathlib.Path(sys.argv[1]).write_text(json.dumps(names))
 """
 
 
@@ -113,6 +122,44 @@ async def test_folder_that_is_gone_is_a_code(tmp_path: Path) -> None:
 
     assert process.returncode == 64
     assert err == b"controller-mock: usage_invalid: the folder you are in is gone\n"
+
+
+@pytest.mark.parametrize(
+    ("closing", "closed"),
+    [("<&-", {0}), (">&-", {1}), ("2>&-", {2}), ("<&- >&- 2>&-", {0, 1, 2})],
+)
+async def test_closed_stream_is_an_empty_one_and_never_a_file_of_the_store(
+    tmp_path: Path, closing: str, closed: set[int]
+) -> None:
+    data, seen = tmp_path / "data", tmp_path / "seen"
+    command = (sys.executable, "-P", "-m", "controller_mock", "run", "--data", str(data), "--")
+    process = await asyncio.create_subprocess_exec(
+        *("sh", "-c", f'exec "$@" {closing}', "sh", *command),
+        *(sys.executable, "-c", STREAMS_OF_THE_CONTROLLER, str(seen)),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+
+    await process.communicate()
+
+    assert process.returncode == 0
+    names = json.loads(seen.read_text())
+    assert {number for number in range(3) if names[number] == os.devnull} == closed
+    assert all(number in closed or name.startswith("pipe:") for number, name in enumerate(names))
+
+
+async def test_fault_is_not_told_on_standard_output_when_standard_error_is_closed(
+    tmp_path: Path,
+) -> None:
+    command = (sys.executable, "-P", "-m", "controller_mock", "inspect", "--data")
+    process = await asyncio.create_subprocess_exec(
+        *("sh", "-c", 'exec "$@" 2>&-', "sh", *command, str(tmp_path / "data")),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    out, _ = await process.communicate()
+
+    assert (process.returncode, out) == (65, b"")
 
 
 async def test_output_that_no_disk_takes_is_a_code(tmp_path: Path) -> None:
