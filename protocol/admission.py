@@ -42,16 +42,8 @@ def admit(
     """
     if len(body) > BODY_BYTES_MAX:
         raise PrpError(too_large, f"{len(body)} bytes are more than fits a sealed frame")
-    beside = around.nodes - around.depth
-    enclosed = b"".join((b"[" * around.depth, b"0," * beside, body, b"]" * around.depth))
     try:
-        value = parse_strict(enclosed)
+        return parse_strict(body, depth=around.depth, nodes=around.nodes)
     except PrpError as error:
         code = too_large if error.code is ErrorCode.MESSAGE_TOO_LARGE else invalid
         raise PrpError(code, error.message) from None
-    for size in (*[1] * (around.depth - 1), beside + 1):
-        # Undecoded text could close an array and open another one.
-        if not isinstance(value, list) or len(value) != size:
-            raise PrpError(invalid, "the body is not one JSON value")
-        value = value[-1]
-    return value

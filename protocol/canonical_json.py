@@ -36,8 +36,12 @@ _HAS_UNUSUAL_FLOAT: Final = 1
 _HAS_LARGE_INTEGER: Final = 2
 
 
-def parse_strict(data: bytes) -> JsonValue:
+def parse_strict(data: bytes, *, depth: int = 0, nodes: int = 0) -> JsonValue:
     """Read one JSON text as it may stand on the wire (I-JSON within bounds).
+
+    Args:
+        depth: containers around the text in what it will be a part of.
+        nodes: values around and beside it there.
 
     Raises:
         PrpError: ``message_not_json`` if it is not JSON in valid UTF-8 (a byte order mark,
@@ -47,7 +51,7 @@ def parse_strict(data: bytes) -> JsonValue:
 
     Source: ruling R20.
     """
-    return _parse(data)[0]
+    return _parse(data, depth, nodes)[0]
 
 
 def parse_and_spell(data: bytes) -> tuple[JsonValue, bytes]:
@@ -56,17 +60,17 @@ def parse_and_spell(data: bytes) -> tuple[JsonValue, bytes]:
     return value, _spell_as(value, flags)
 
 
-def _parse(data: bytes) -> tuple[JsonValue, int]:
+def _parse(data: bytes, depth: int = 0, nodes: int = 0) -> tuple[JsonValue, int]:
     # A value whose plain spelling is the very input has lost no member and no digit on the
     # way, so what other peers send needs no second look. Any other spelling gets one.
     try:
         value: JsonValue = _decode(data)
         is_plain = _encode(value) == data
     except (msgspec.DecodeError, RecursionError):
-        return _parse_unusual(data)
+        return _parse_unusual(data, depth, nodes)
     if not is_plain:
-        return _parse_unusual(data)
-    flags = _survey(value)
+        return _parse_unusual(data, depth, nodes)
+    flags = _survey(value, depth, nodes)
     if flags & _HAS_LARGE_INTEGER:
         raise PrpError(ErrorCode.MESSAGE_INVALID, "an integer beyond 2**53 - 1")
     return value, flags
@@ -116,9 +120,9 @@ def _spell_as(value: JsonValue, flags: int) -> bytes:
     return spelled
 
 
-def _survey(value: JsonValue) -> int:
+def _survey(value: JsonValue, depth: int = 0, nodes: int = 0) -> int:
     """Check depth and nodes; return flags of the number kinds that need a closer look."""
-    flags = depth = nodes = 0
+    flags = 0
     level: list[JsonValue] = [value]
     while level:
         nodes += len(level)
@@ -129,13 +133,13 @@ def _survey(value: JsonValue) -> int:
             kind = type(item)
             if kind is str:
                 continue
-            if isinstance(item, dict):
+            if kind is int:
+                if not -SAFE_INTEGER_MAX <= item <= SAFE_INTEGER_MAX:  # type: ignore[operator]
+                    flags |= _HAS_LARGE_INTEGER
+            elif isinstance(item, dict):
                 below += item.values()
             elif isinstance(item, list):
                 below += item
-            elif kind is int:
-                if not -SAFE_INTEGER_MAX <= item <= SAFE_INTEGER_MAX:  # type: ignore[operator]
-                    flags |= _HAS_LARGE_INTEGER
             elif isinstance(item, float) and (
                 item.is_integer() or not _PLAIN_MIN <= abs(item) < _PLAIN_MAX
             ):
@@ -235,9 +239,9 @@ def _spell_double(value: float) -> bytes:
 # --- Readers for every other spelling of JSON -------------------------------------------------
 
 
-def _parse_unusual(data: bytes) -> tuple[JsonValue, int]:
+def _parse_unusual(data: bytes, depth: int, nodes: int) -> tuple[JsonValue, int]:
     value = _read(_strict_reader(), data)
-    flags = _survey(value)
+    flags = _survey(value, depth, nodes)
     try:
         _encode(value)
     except UnicodeEncodeError:
