@@ -165,6 +165,8 @@ RUN_RECORD_BYTES_MAX: Final = 16 * MIB
 """A line of a run log; what could not be read again is not written."""
 RUN_READ_BYTES: Final = MIB
 """One read of a run log; a reader holds this much and one line."""
+RUN_LOG_RESERVE_BYTES: Final = 256 * KIB
+"""Room beyond the end of a log in which a run can still end on a full disk (faults R15)."""
 RUNS_LISTED_MAX: Final = 100_000
 """Names of a run folder that one listing looks at."""
 RUN_BUNDLE_BYTES_MAX: Final = 1024 * MIB
@@ -254,6 +256,7 @@ OPEN_END_BYTES: Final = 2 * KIB
 # Calls of the controller's tools (runner-behaviour 15)
 TOOLS_MAX: Final = 256
 TOOL_DESCRIPTION_BYTES_MAX: Final = 16 * KIB
+TOOL_SCHEMA_BYTES_MAX: Final = MIB
 TOOL_RESULT_BYTES_MAX: Final = BODY_BYTES_MAX
 """No command carries a larger result, so this is what an admitted call reserves."""
 TOOL_RESULT_BUDGET_BYTES: Final = 8 * MIB

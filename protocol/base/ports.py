@@ -107,6 +107,10 @@ class Filesystem(Protocol):
         """Make a file at least so long, of bytes that a later write needs no room for."""
         ...
 
+    def allocate_ahead(self, descriptor: int, size: int) -> None:
+        """Take room for a file to become so long, and leave its length as it is."""
+        ...
+
     def truncate(self, descriptor: int, size: int) -> None:
         """Cut a file to ``size`` bytes."""
         ...

@@ -28,6 +28,9 @@ _OWNER_RECORD_BYTES_MAX: Final = 256
 _START_TICKS_AFTER_NAME: Final = 19
 """Place of field 22 of /proc/PID/stat, counted after the process name. Source: proc(5)."""
 
+_KEEP_SIZE: Final = 1
+"""`FALLOC_FL_KEEP_SIZE`. Source: fallocate(2)."""
+
 
 class PosixFilesystem:
     """The `Filesystem` port over the operating system; every descriptor is close-on-exec."""
@@ -97,6 +100,20 @@ class PosixFilesystem:
 
     def allocate(self, descriptor: int, size: int) -> None:
         os.posix_fallocate(descriptor, 0, size)
+
+    def allocate_ahead(self, descriptor: int, size: int) -> None:
+        # The standard library has only the call that lengthens; most starts need neither.
+        import ctypes
+
+        libc = ctypes.CDLL(None, use_errno=True)
+        # Where both are, the plain name counts in as few bits as the machine has.
+        allocate = getattr(libc, "fallocate64", None) or getattr(libc, "fallocate", None)
+        if allocate is None:
+            raise OSError(errno.ENOSYS, "no room is taken in advance here")
+        allocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+        while allocate(descriptor, _KEEP_SIZE, 0, size) != 0:
+            if (number := ctypes.get_errno()) != errno.EINTR:
+                raise OSError(number, os.strerror(number))
 
     def truncate(self, descriptor: int, size: int) -> None:
         os.ftruncate(descriptor, size)

@@ -25,7 +25,7 @@ _HEX: Final = frozenset("0123456789abcdef")
 
 
 class NotSynchronised(PrpError):
-    """A sibling's data could not be made durable; the old file stands."""
+    """Data could not be made durable; what the name stands for says the same as before."""
 
 
 class RunFolder:
@@ -132,6 +132,13 @@ class RunFolder:
                 raise OSError(errno.EIO, "the disk takes no more bytes")
             written += count
 
+    def sync_data(self, descriptor: int) -> None:
+        """Make an open file's data durable; raises `NotSynchronised`."""
+        try:
+            self.fs.sync(descriptor)
+        except OSError as error:
+            raise NotSynchronised(ErrorCode.RUN_STATE_FAILED, reason_of(error)) from error
+
     def sync(self) -> None:
         """Make the names durable; raises PrpError ``durability_barrier_failed``."""
         self._check_decided()
@@ -161,7 +168,7 @@ class RunFolder:
                     self.write_all(descriptor, piece)
                 if mode != FILE_MODE:
                     self.fs.change_mode(descriptor, mode)
-                self._sync_data(descriptor)
+                self.sync_data(descriptor)
             except BaseException:
                 close_quietly(self.fs, descriptor)
                 raise
@@ -169,12 +176,6 @@ class RunFolder:
         except (OSError, PrpError):
             self.discard(temp)
             raise
-
-    def _sync_data(self, descriptor: int) -> None:
-        try:
-            self.fs.sync(descriptor)
-        except OSError as error:
-            raise NotSynchronised(ErrorCode.RUN_STATE_FAILED, reason_of(error)) from error
 
 
 @contextlib.contextmanager

@@ -17,9 +17,11 @@ from typing import Final
 import msgspec
 
 from protocol.base.ports import FileStatus
-from protocol.base.private_directory import close_quietly, reason_of
+from protocol.base.private_directory import check_private_file, close_quietly, reason_of
+from protocol.base.reserve import NO_SPACE
 from protocol.errors import ErrorCode, PrpError
 from runnerd.runs.log_facts import LogFacts
+from runnerd.runs.log_room import LogRoom, is_an_end
 from runnerd.runs.records import Durability, RunRecord
 from runnerd.runs.run_file import NotSynchronised, RunFolder, run_file_name
 from runnerd.runs.run_log import (
@@ -64,6 +66,7 @@ class RunWriter:
         self._end = EMPTY_LOG
         self._facts = LogFacts()
         self._descriptor: int | None = None
+        self._room = LogRoom(folder.fs)
         self._seen: FileStatus | None = None
         """The file as this writer left it; None if there is none."""
         self._is_stale = True
@@ -167,7 +170,9 @@ class RunWriter:
         yield from scanner.finish()[0]
 
     def close(self) -> None:
-        """Let go of the file for good."""
+        """Let go of the file for good, and of the room behind it."""
+        if self._descriptor is not None and not self._is_stale:
+            self._room.give_back(self._descriptor, self._end.complete_bytes)
         self._drop()
         self._is_closed = True
 
@@ -184,7 +189,7 @@ class RunWriter:
         if self._descriptor is None:
             self._create(data)
         else:
-            self._add(self._descriptor, data, durability)
+            self._add(self._descriptor, data, record, durability)
         self._end = LogEnd(
             log_format=log_format,
             record_count=record.sequence,
@@ -216,7 +221,13 @@ class RunWriter:
         self._publish((data,))
         self._is_stale = False
 
-    def _add(self, descriptor: int, data: bytes, durability: Durability) -> None:
+    def _add(self, descriptor: int, data: bytes, record: RunRecord, durability: Durability) -> None:
+        if not is_an_end(record):
+            try:
+                self._room.keep(descriptor, self._end.complete_bytes + len(data))
+            except OSError as error:
+                # Nothing was written: the run can still end in the room that is kept.
+                raise _failed(error) from error
         try:
             self._folder.write_all(descriptor, data)
         except OSError as error:
@@ -253,8 +264,37 @@ class RunWriter:
                 self._is_stale = False
 
     def _publish_whole_part(self) -> None:
-        with closing(self._whole_part()) as pieces:
-            self._publish(pieces)
+        try:
+            with closing(self._whole_part()) as pieces:
+                self._publish(pieces)
+        except PrpError as error:
+            if error.code is not ErrorCode.RUN_STATE_FAILED or not _is_of_a_full_disk(error):
+                raise
+            self._write_over()
+
+    def _write_over(self) -> None:
+        """Give the disk the whole part once more, where it has no room for a second file.
+
+        The same bytes in the same place: whatever a crash leaves of it is what was there.
+        """
+        fs, directory = self._folder.fs, self._folder.directory
+        try:
+            descriptor = fs.open_write(directory, self._name)
+            try:
+                status = fs.fstat(descriptor)
+                check_private_file(fs, status, self._name)
+                with closing(self._whole_part()) as pieces:
+                    for piece in pieces:
+                        self._folder.write_all(descriptor, piece)
+                if status.size_bytes > self._end.complete_bytes:
+                    fs.truncate(descriptor, self._end.complete_bytes)
+                self._folder.sync_data(descriptor)
+            finally:
+                close_quietly(fs, descriptor)
+            self._use_file()
+        except OSError as error:
+            self._drop()
+            raise _failed(error) from error
 
     def _whole_part(self) -> Generator[bytes, None, None]:
         left = self._end.complete_bytes
@@ -273,11 +313,18 @@ class RunWriter:
     def _publish(self, pieces: Iterable[bytes]) -> None:
         try:
             self._folder.publish(self._name, pieces)
-            self._descriptor = self._folder.fs.open_append(self._folder.directory, self._name)
-            self._seen = self._folder.fs.fstat(self._descriptor)
+            self._use_file()
         except OSError as error:
             self._drop()
             raise _failed(error) from error
+
+    def _use_file(self) -> None:
+        fs = self._folder.fs
+        self._descriptor = fs.open_append(self._folder.directory, self._name)
+        self._room = LogRoom(fs)
+        with suppress(OSError):
+            self._room.keep(self._descriptor, fs.fstat(self._descriptor).size_bytes)
+        self._seen = fs.fstat(self._descriptor)
 
     def _check_same(self, record: RunRecord) -> None:
         for found in self.records():
@@ -303,6 +350,10 @@ def _named_after(durability: Durability) -> Generator[None]:
         if durability is Durability.CRITICAL:
             raise _barrier_failed(error.message) from error
         raise
+
+
+def _is_of_a_full_disk(error: PrpError) -> bool:
+    return isinstance(error.__cause__, OSError) and error.__cause__.errno in NO_SPACE
 
 
 def _acknowledged(durability: Durability) -> Acknowledgement:

@@ -6,7 +6,7 @@ It decides which histories are run. It refuses to judge them: that is `run_logs`
 import enum
 from collections.abc import Iterator
 
-from tests.crash.run_logs import RESTART, LogMachine, LogWorld
+from tests.crash.run_logs import RESTART, UNSETTLED, LogMachine, LogWorld
 from tests.crash.sweep import at_call, from_call
 from tests.simulator.choices import Choices, Tape, explore
 from tests.simulator.disk_process import Call, Die, Nemesis, Refuse, Shorten, TurnReadOnly
@@ -26,9 +26,12 @@ class Start(enum.Enum):
 
 def begin(world: LogWorld, start: Start) -> None:
     if start is not Start.NOTHING:
-        world.run_process(RESTART)
+        fills = world.machine.fills
+        world.run_process(UNSETTLED if fills else RESTART, is_killed=fills)
     if start is Start.TORN_LOG:
         world.tear()
+    if world.machine.fills:
+        world.fill()
 
 
 def calm(machine: LogMachine) -> Iterator[str]:

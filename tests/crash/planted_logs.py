@@ -38,6 +38,20 @@ FILE_PATCHES = (
         dies_by="I22",
     ),
     Patch(
+        "written_over_without_a_sync",
+        run_writer,
+        "                self._folder.sync_data(descriptor)\n",
+        "                pass\n",
+        dies_by="I22",
+    ),
+    Patch(
+        "tail_left_when_written_over",
+        run_writer,
+        "                    fs.truncate(descriptor, self._end.complete_bytes)\n",
+        "                    pass\n",
+        dies_by="I22",
+    ),
+    Patch(
         "file_left_open",
         run_writer,
         "            close_quietly(self._folder.fs, self._descriptor)\n",
@@ -47,7 +61,7 @@ FILE_PATCHES = (
     Patch(
         "sibling_sync_removed",
         run_file,
-        "                self._sync_data(descriptor)\n",
+        "                self.sync_data(descriptor)\n",
         "",
         dies_by="I22",
     ),

@@ -17,7 +17,7 @@ from runnerd.runs.run_store import OpenRun, RunStore
 from tests.crash.saves import CountingEntropy
 from tests.runnerd.runs.memory_locks import MemoryLocks
 from tests.simulator.choices import Choices
-from tests.simulator.disk import BLOCK_BYTES, Directory, Disk, Mode
+from tests.simulator.disk import BLOCK_BYTES, Directory, Disk, File, Mode
 from tests.simulator.disk_process import Call, Died, DiskProcess, Nemesis
 
 StoreFactory = Callable[[Filesystem, Entropy, RunLocks, LogFormat], RunStore]
@@ -35,11 +35,12 @@ def real_store(
 
 
 def record(sequence: int, size: int = 20) -> RunRecord:
+    kind = RecordKind.START if sequence == 1 else RecordKind.EVENT
     return RunRecord(
         run_id=RUN,
         sequence=sequence,
         timestamp="2026-01-01T00:00:00.000Z",
-        kind=RecordKind.START if sequence == 1 else RecordKind.EVENT,
+        kind=RecordKind.VERIFICATION if size in END_SIZES else kind,
         payload={"note": str(sequence) * size},
     )
 
@@ -55,9 +56,14 @@ class Plan:
     appends: tuple[tuple[Durability, int], ...]
 
 
+END_SIZES = (21, 6001)
+"""Records of these sizes end something: they have room on a full disk."""
 SHORT = Plan(((CRITICAL, 20), (ORDINARY, 20), (CRITICAL, 20)))
 LONG = Plan(((CRITICAL, 20), (CRITICAL, 6000), (ORDINARY, 20), (CRITICAL, 20)))
 """The second record crosses a block: a power loss may tear its middle."""
+ENDING = Plan(((CRITICAL, 21), (ORDINARY, 21), (CRITICAL, 6001), (CRITICAL, 21)))
+UNSETTLED = Plan(((CRITICAL, 20), (ORDINARY, 20)))
+"""The last record is not synchronised."""
 RESTART = Plan(((ORDINARY, 20), (CRITICAL, 20)))
 
 
@@ -69,6 +75,8 @@ class LogMachine:
     mode: Mode = Mode.STRICT
     log_format: LogFormat = LogFormat.CHAINED
     plan: Plan = SHORT
+    fills: bool = False
+    """The disk is full when the process starts that is struck; the log has its room."""
 
 
 @dataclass
@@ -107,7 +115,7 @@ class LogWorld:
         self.last_calls: list[Call] = []
         self.is_closed = False
         """The log failed closed: a person must look."""
-        self._machine = machine
+        self.machine = machine
         self._choices = choices
         self._entropy = CountingEntropy()
         self._had_power_loss = False
@@ -134,19 +142,30 @@ class LogWorld:
         process.sync(descriptor)
         process.kill()
 
-    def run_process(self, plan: Plan, nemesis: Nemesis | None = None) -> None:
+    def fill(self) -> None:
+        """Leave no room on the disk but what files have taken."""
+        self.disk.capacity_bytes = None
+        files = [inode for inode in self.disk.inodes.values() if isinstance(inode, File)]
+        self.disk.capacity_bytes = sum(file.room for file in files)
+
+    def run_process(
+        self, plan: Plan, nemesis: Nemesis | None = None, *, is_killed: bool = False
+    ) -> None:
         """Start a process, let it append what is planned, and end it."""
         self._before = self._content()
         self._attempts = max(self._attempts, self.promises.attempted)
         process = DiskProcess(self.disk, nemesis, self._choices)
-        store = self._machine.make_store(
-            process, self._entropy, MemoryLocks(), self._machine.log_format
+        store = self.machine.make_store(
+            process, self._entropy, MemoryLocks(), self.machine.log_format
         )
         try:
             try:
-                self._append(store, plan)
+                self._append(store, plan, is_killed=is_killed)
             except PrpError as error:
                 self._ended(error)
+            if is_killed:
+                process.kill()
+                return
             store.close()
         except Died:
             return
@@ -155,7 +174,7 @@ class LogWorld:
         if process.open_subjects:
             self.promises.violations.append(f"I21 left open: {process.open_subjects}")
 
-    def _append(self, store: RunStore, plan: Plan) -> None:
+    def _append(self, store: RunStore, plan: Plan, *, is_killed: bool) -> None:
         run = store.open_run(RUN)
         try:
             records = list(run.records())
@@ -163,7 +182,8 @@ class LogWorld:
             for durability, size in plan.appends:
                 self._append_one(run, durability, size)
         finally:
-            run.close()
+            if not is_killed:
+                run.close()
 
     def _append_one(self, run: OpenRun, durability: Durability, size: int) -> None:
         sequence = self.promises.acknowledged + 1
@@ -222,6 +242,7 @@ class LogWorld:
     def check_at_the_end(self) -> None:
         """Start without faults, append, and look at what power losses leave of each promise."""
         self.disk.is_read_only = False
+        self.disk.capacity_bytes = None
         if self._choices.choose("power_lost_before_next_start", 2):
             self.lose_power()
         self.run_process(RESTART)

@@ -12,7 +12,7 @@ from runnerd.runs.run_log import LogFormat, LogScanner
 from tests.crash import log_edits, log_sweep
 from tests.crash.planted import Patch, load_with
 from tests.crash.planted_logs import FILE_PATCHES, READER_PATCHES
-from tests.crash.run_logs import LONG, LogMachine
+from tests.crash.run_logs import ENDING, LONG, LogMachine
 
 pytestmark = pytest.mark.crash
 
@@ -23,6 +23,9 @@ def every_violation() -> Iterator[str]:
     yield from log_sweep.deaths(machine, loses_power=True)
     yield from log_sweep.errors(machine, errno.EIO, loses_power=False)
     yield from log_sweep.short_transfers(machine, errno.ENOSPC)
+    full = LogMachine(plan=ENDING, fills=True)
+    yield from log_sweep.calm(full)
+    yield from log_sweep.deaths(full, loses_power=True)
 
 
 def every_misread_edit(make_reader: log_edits.MakeReader) -> Iterator[str]:

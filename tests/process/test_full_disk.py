@@ -10,11 +10,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from protocol.limits import RUN_LOG_RESERVE_BYTES
 from runnerd.io.state_file import RESERVE_NAME
+from runnerd.runs.projection import ProjectionStatus, project_run
 from tests.process.daemon import Daemon, daemon, flags
-from tests.process.test_life import event_types, with_turn
-from tests.runnerd.peer import Authority
+from tests.process.test_life import deliver, event_types, with_turn
+from tests.runnerd.peer import IDENTITY, Authority
 from tests.runnerd.peer_server import PeerServer, serving
+from tests.runnerd.runs.logs import store_in
 
 pytestmark = [
     pytest.mark.process,
@@ -132,3 +135,25 @@ def test_disk_without_room_and_without_reserve_ends_by_name_and_resumes_with_all
             assert again.wait() == 75
         sequences = sorted({message.event.source_seq for message in authority.events})
         assert sequences == list(range(1, len(sequences) + 1))
+
+
+def test_run_that_is_cancelled_on_a_full_disk_has_its_end_in_its_log(
+    disk: Path, tmp_path: Path
+) -> None:
+    go = tmp_path / "go"
+    os.mkfifo(go)
+    authority = with_turn(f"echo one; read x <{go}; echo two; sleep 60")
+    with running(disk, authority) as (server, run):
+        log = disk / "state" / "runs" / f"{IDENTITY.run_id}.jsonl"
+        assert log.stat().st_blocks * 512 > RUN_LOG_RESERVE_BYTES
+        fill(disk)
+        go.write_text("go\n")
+        server.wait_until(lambda: ("storage_full", False) in pressures(authority), "the P0 fact")
+
+        deliver(server, 4, "run.cancel")
+
+        server.wait_until(lambda: "run.terminal" in event_types(authority), "the end of the run")
+        found = project_run(store_in(disk / "state" / "runs").scan(IDENTITY.run_id, mends=False))
+        assert (found.status, found.finish_reason) == (ProjectionStatus.FINISHED, "aborted")
+        run.signal(signal.SIGTERM)
+        run.process.wait()

@@ -164,11 +164,17 @@ class Disk:
 
     def allocate(self, file: File, size: int) -> bool:
         """Lengthen a file by zeros that take their room now; False if there is not enough."""
-        if size - file.room > self.room_left():
+        if not self.allocate_ahead(file, size):
             return False
         if size > file.size:
             file.is_cut = True
             file.tail += size - file.size
+        return True
+
+    def allocate_ahead(self, file: File, size: int) -> bool:
+        """Take room for a file to become so long; False if there is not enough."""
+        if size - file.room > self.room_left():
+            return False
         file.allocated = max(file.allocated, size)
         return True
 

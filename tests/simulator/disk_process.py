@@ -235,6 +235,13 @@ class DiskProcess:
             raise _error(errno.ENOSPC)
         self._left(None)
 
+    def allocate_ahead(self, descriptor: int, size: int) -> None:
+        handle = self._handle(descriptor)
+        self._enter("allocate_ahead", handle.subject, changes=True)
+        if not self.disk.allocate_ahead(self._file(handle), size):
+            raise _error(errno.ENOSPC)
+        self._left(None)
+
     def truncate(self, descriptor: int, size: int) -> None:
         handle = self._handle(descriptor)
         self._enter("truncate", handle.subject, changes=True)
