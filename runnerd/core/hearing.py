@@ -22,7 +22,15 @@ from protocol.limits import (
     TURN_END_ROOM_BYTES,
 )
 from protocol.redaction import bounded_diagnostic, redact_value
-from runnerd.core import budget, dialogue, ending, requests, tool_calls, turns
+from runnerd.core import (
+    budget,
+    dialogue,
+    ending,
+    requests,
+    tool_calls,
+    tool_schemas,
+    turns,
+)
 from runnerd.core.coalescing import COUNT, ITEM_MEMBER
 from runnerd.core.conversation import Conclusion, Dialogue
 from runnerd.core.harness_messages import (
@@ -257,6 +265,10 @@ def _no_call(runner: Runner, called: Called, code: ErrorCode, now: Now) -> Runne
         "operationId": bounded_diagnostic(called.operation_id),
     }
     known = tool_calls.find(runner, called.call_id)
+    tools = runner.durable.tools
+    if code is ErrorCode.TOOL_INPUT_INVALID and tools is not None and called.fault is None:
+        words = tool_schemas.input_misfit(tools, called.operation_id, called.input)
+        members["misfit"] = None if words is None else bounded_diagnostic(words)
     if code is ErrorCode.TOOL_CALL_CONFLICT and known is not None:
         members["storedInputDigest"] = known.input_digest
         members["inputDigest"] = tool_calls.input_digest(called)

@@ -16,6 +16,7 @@ from protocol.limits import (
     PROVIDER_ARGUMENTS_MAX,
     PROVIDER_ENV_NAMES_MAX,
     TOOL_DESCRIPTION_BYTES_MAX,
+    TOOL_SCHEMA_BYTES_MAX,
     TOOLS_MAX,
     TURN_ID_LENGTH_MAX,
 )
@@ -120,6 +121,8 @@ def read_tools(payload: msgspec.Raw, present: ToolSet | None) -> ToolSet | Refus
 
 
 def _tool_misfit(operation: dict[str, JsonValue]) -> str | None:
+    from protocol.json_schema import schema_misfit
+
     operation_id, description = operation.get("operationId"), operation.get("description")
     if not isinstance(operation_id, str) or not is_stable_id(operation_id, TURN_ID_LENGTH_MAX):
         return "an operationId is not a stable id"
@@ -129,6 +132,11 @@ def _tool_misfit(operation: dict[str, JsonValue]) -> str | None:
         return "an operation has no description, or one that is too long"
     if not all(isinstance(operation.get(name), dict) for name in ("inputSchema", "responseSchema")):
         return "an operation needs inputSchema and responseSchema"
+    for name in ("inputSchema", "responseSchema"):
+        if len(msgspec.json.encode(operation[name])) > TOOL_SCHEMA_BYTES_MAX:
+            return f"{name} of {operation_id} is too large"
+        if (words := schema_misfit(operation[name])) is not None:
+            return f"{name} of {operation_id} is no JSON Schema: {words}"
     return None
 
 

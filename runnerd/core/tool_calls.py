@@ -30,7 +30,7 @@ from protocol.limits import (
     TURN_ID_LENGTH_MAX,
 )
 from protocol.redaction import redact_value
-from runnerd.core import budget, dialogue
+from runnerd.core import budget, dialogue, tool_schemas
 from runnerd.core.conversation import ToolCall
 from runnerd.core.harness_messages import Called
 from runnerd.core.outbox import Draft, produce, soft_room
@@ -79,6 +79,8 @@ def call(runner: Runner, turn: Turn, called: Called, now: Now) -> Runner | Error
         return _call_again(runner, turn, known, called, digest)
     if (code := _no_room(runner, called.call_id)) is not None:
         return code
+    if tool_schemas.input_misfit(tools, called.operation_id, called.input) is not None:
+        return ErrorCode.TOOL_INPUT_INVALID
     # What would have to be altered is refused: an altered input is another input (I19).
     if redact_value(called.input) != called.input:
         return ErrorCode.TOOL_INPUT_HOLDS_CREDENTIAL

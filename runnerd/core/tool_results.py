@@ -34,6 +34,7 @@ from runnerd.core.tool_calls import (
     settle,
     tell_result,
 )
+from runnerd.core.tool_schemas import response_misfit
 
 RECONCILES_DELIVERY: Final[frozenset[ProviderKind]] = frozenset({"jsonl"})
 """Drivers whose next program may be handed a result that the one before it did not get."""
@@ -81,6 +82,16 @@ def take_result(runner: Runner, command: WireCommand, now: Now) -> Answer | Refu
         return Refused(ErrorCode.TOOL_CALL_CONFLICT, f"{member} is not that of the call")
     if known.state != "pending":
         return _again(runner, known, read, now)
+    # An error is an answer of its own and has no schema.
+    words = (
+        None
+        if read.is_error
+        else response_misfit(runner.durable.tools, known.operation_id, read.value)
+    )
+    if words is not None:
+        return Refused(
+            ErrorCode.TOOL_RESULT_INVALID, f"the result departs from its schema: {words}"
+        )
     return _store(runner, command, known, read, now)
 
 

@@ -48,9 +48,16 @@ LAYERS: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
 PURE = ("protocol", "runnerd.core", "runnerd.runs", "controller_mock.core")
 IMPURE_ADAPTER_IN_PROTOCOL = "protocol.base.posix_fs"
 
+POSIX_ONLY = frozenset(
+    {"crypt", "fcntl", "grp", "nis", "posix", "pty", "pwd", "resource", "spwd", "syslog", "termios"}
+)
+"""Modules of the standard library that another operating system does not have."""
+POSIX_ADAPTERS = (IMPURE_ADAPTER_IN_PROTOCOL, "runnerd.io", "runnerd.harness", "controller_mock.io")
+
 # What a package may use beside the standard library.
 THIRD_PARTY: tuple[tuple[str, frozenset[str]], ...] = (
     ("protocol.base", frozenset({"msgspec"})),
+    ("protocol.json_schema", frozenset({"jsonschema", "msgspec", "referencing"})),
     # The carrier drives websockets' own sans-I/O objects (D10).
     ("protocol", frozenset({"msgspec", "cryptography", "websockets"})),
     ("runnerd.core", frozenset({"msgspec"})),
@@ -91,6 +98,15 @@ def third_party_complaints(module: Module) -> Iterator[str]:
             continue
         if top not in allowed:
             yield module.at(imported.node, f"this part may not use {top}")
+
+
+def posix_complaints(module: Module) -> Iterator[str]:
+    """Yield each import of what only POSIX has, outside the adapters that may be replaced."""
+    if any(is_below(module.name, package) for package in POSIX_ADAPTERS):
+        return
+    for imported in imports_of(module):
+        if imported.module.partition(".")[0] in POSIX_ONLY:
+            yield module.at(imported.node, f"only an adapter may use {imported.module}")
 
 
 def reexport_complaints(module: Module, by_name: dict[str, Module]) -> Iterator[str]:

@@ -31,10 +31,10 @@ TOOLS = authorized_tools(
             "operationId": name,
             "version": 1,
             "description": f"what {name} does",
-            "inputSchema": {"type": "object"},
-            "responseSchema": {"type": "object"},
+            "inputSchema": schema,
+            "responseSchema": schema,
         }
-        for name in ("create_task", "paperclip_finish")
+        for name, schema in (("create_task", {}), ("paperclip_finish", {"type": "object"}))
     ]
 )
 SPEAKING: dict[str, JsonValue] = {

@@ -141,6 +141,20 @@ def test_a_call_that_is_refused_is_known_to_nobody(name: str) -> None:
     assert b"hunter2" not in world.stored
 
 
+def test_an_input_that_departs_from_its_schema_is_refused_with_its_place() -> None:
+    world = talking()
+
+    world.call("call_1", operation_id="paperclip_finish", input=["hunter2"])
+
+    assert world.durable.tool_calls == ()
+    [diagnostic] = world.payloads("harness.diagnostic")
+    assert diagnostic["reason"] == "tool_input_invalid"
+    assert diagnostic["misfit"] == "/: type"
+    assert "hunter2" not in str(diagnostic)
+    [line] = world.take_told()
+    assert line["result"]["reason"] == "tool_input_invalid"
+
+
 def test_an_input_of_too_many_values_is_refused() -> None:
     world = talking()
 

@@ -269,3 +269,22 @@ def test_the_redelivered_command_gets_the_stored_answer_and_tells_nobody_again()
 
     assert said(result) == ("completed", {"callId": "call_1", "status": "delivered"})
     assert again.take_told() == []
+
+
+def test_a_result_that_departs_from_its_schema_changes_nothing_and_an_error_has_none() -> None:
+    world = talking()
+    world.call("call_1", operation_id="paperclip_finish", input={})
+    before = world.durable.tool_calls
+
+    refused = world.answer(
+        operationId="paperclip_finish", inputDigest=sha256_label(b"{}"), result=["hunter2"]
+    )
+
+    status, members = said(refused)
+    assert (status, members["code"]) == ("rejected", "tool_result_invalid")
+    assert str(members["message"]).endswith("departs from its schema: /: type")
+    assert world.durable.tool_calls == before
+    taken = world.answer(
+        operationId="paperclip_finish", inputDigest=sha256_label(b"{}"), result=[], isError=True
+    )
+    assert said(taken)[0] == "completed"

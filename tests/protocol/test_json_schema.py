@@ -1,0 +1,104 @@
+"""Schemas of tools: well formed or refused, a misfit by its place, and nothing fetched."""
+
+import socket
+
+import msgspec
+import pytest
+
+from protocol.canonical_json import JsonValue
+from protocol.json_schema import POINTER_LENGTH_MAX, misfit, schema_misfit
+
+
+def judged(schema: JsonValue, value: JsonValue) -> str | None:
+    assert schema_misfit(schema) is None
+    return misfit(msgspec.json.encode(schema), value)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {},
+        {"type": "object", "properties": {"a": {"$ref": "#/$defs/a"}}, "$defs": {"a": {}}},
+        {"$schema": "http://json-schema.org/draft-07/schema#", "type": "array"},
+        {"$schema": "https://json-schema.org/draft/2020-12/schema", "prefixItems": [{}]},
+    ],
+)
+def test_a_schema_is_taken(schema: JsonValue) -> None:
+    assert schema_misfit(schema) is None
+
+
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        (True, "not an object"),
+        ([], "not an object"),
+        ({"type": "objekt"}, "/type: anyOf"),
+        ({"properties": {"a": {"minLength": -1}}}, "/properties/a/minLength: minimum"),
+        ({"$schema": "https://example.test/mine"}, "/$schema names a dialect that is not known"),
+        ({"$schema": 7}, "/$schema names a dialect that is not known"),
+    ],
+)
+def test_what_is_no_schema_is_refused_with_its_place(schema: JsonValue, words: str) -> None:
+    assert schema_misfit(schema) == words
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "words"),
+    [
+        ({"type": "object", "required": ["title"]}, {}, "/: required"),
+        ({"properties": {"n": {"type": "integer"}}}, {"n": "hunter2"}, "/n: type"),
+        ({"properties": {"a/b~": {"const": 1}}}, {"a/b~": 2}, "/a~1b~0: const"),
+        ({"items": {"enum": ["x"]}}, ["x", "y"], "/1: enum"),
+        ({"uniqueItems": True}, [1, True, 1.0], "/: uniqueItems"),
+        ({"additionalProperties": False}, {"x": 1}, "/: additionalProperties"),
+        ({"type": "integer"}, 1.5, "/: type"),
+    ],
+)
+def test_a_misfit_names_place_and_rule_and_not_the_content(
+    schema: JsonValue, value: JsonValue, words: str
+) -> None:
+    assert judged(schema, value) == words
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ({"uniqueItems": True}, [1, True, "1", None, [1], {"a": 1}]),
+        ({"uniqueItems": False}, [1, 1]),
+        ({"type": "integer"}, 1.0),
+        ({"pattern": "^\\d+$"}, "12"),
+        ({"format": "date"}, "not a date"),
+    ],
+)
+def test_a_value_that_fits_has_no_misfit(schema: JsonValue, value: JsonValue) -> None:
+    assert judged(schema, value) is None
+
+
+def test_a_long_list_of_unlike_items_is_compared_in_one_pass() -> None:
+    """Items that cannot be sorted are compared by their spelling, each once."""
+    value: list[JsonValue] = []
+    for number in range(20_000):
+        value += [number, str(number), [number]]
+
+    assert judged({"uniqueItems": True}, value) is None
+    assert judged({"uniqueItems": True}, [*value, "7"]) == "/: uniqueItems"
+
+
+def test_a_foreign_reference_is_never_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+    monkeypatch.setattr(socket, "socket", lambda *options, **_: asked.append(options))
+    schema: JsonValue = {"$ref": "http://127.0.0.1:9/schema.json"}
+
+    assert judged(schema, {}) == "the schema refers to something that it does not hold"
+    assert asked == []
+
+
+def test_a_schema_that_refers_to_itself_for_ever_is_a_misfit() -> None:
+    assert judged({"$ref": "#"}, {}) == "nested too deep"
+
+
+def test_a_pointer_is_bounded() -> None:
+    words = judged({"additionalProperties": {"type": "null"}}, {"k" * 10_000: 1})
+
+    assert words is not None
+    assert len(words) <= POINTER_LENGTH_MAX + len(": type")
