@@ -4,8 +4,6 @@ It decides who decides and on which file, and asks for the record under the run'
 refuses to judge evidence, and whether the effect is open: `reconcile` of the run's rules does.
 """
 
-import os
-import pwd
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
@@ -17,6 +15,7 @@ from protocol.base.private_directory import reason_of
 from protocol.limits import DECISION_TEXT_MAX, EVIDENCE_BYTES_MAX
 from protocol.timestamps import rfc3339_ms
 from runnerd.flags import usage
+from runnerd.io.user import user_name
 from runnerd.runs.decisions import DecidedOutcome, Decider, DeciderKind, Evidence
 from runnerd.runs.reconcile import evidence_of, reconcile_effect
 from runnerd.runs.records import Durability, RunRecord, is_blank
@@ -86,17 +85,10 @@ def _decider(values: Mapping[str, str]) -> Decider:
         raise usage("one of --by and --authority decides")
     if "--authority" in values:
         return _named(DeciderKind.AUTHORITY, values["--authority"])
-    return _named(DeciderKind.PERSON, values.get("--by", _user_name()))
+    return _named(DeciderKind.PERSON, values.get("--by", user_name()))
 
 
 def _named(kind: DeciderKind, name: str) -> Decider:
     if is_blank(name) or len(name) > DECISION_TEXT_MAX:
         raise usage("who decides needs a name of reasonable length")
     return Decider(kind=kind, name=name)
-
-
-def _user_name() -> str:
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return f"user {os.getuid()}"

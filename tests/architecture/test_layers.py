@@ -5,6 +5,7 @@ import pytest
 from tests.architecture.layers import (
     cycle_complaints,
     layer_complaints,
+    posix_complaints,
     reexport_complaints,
     third_party_complaints,
 )
@@ -23,6 +24,26 @@ def test_modules_import_only_what_their_layer_allows() -> None:
 
 def test_modules_use_only_the_packages_that_their_part_may_use() -> None:
     assert [line for module in product() for line in third_party_complaints(module)] == []
+
+
+def test_modules_that_only_posix_has_stay_inside_adapters() -> None:
+    assert [line for module in product() for line in posix_complaints(module)] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "complaints"),
+    [
+        ("runnerd.console.deciding", "import pwd", 1),
+        ("runnerd.shell", "def late() -> None:\n    from fcntl import flock", 1),
+        ("protocol.base.atomic_file", "import resource", 1),
+        ("runnerd.harness.pipes", "import termios", 0),
+        ("protocol.base.posix_fs", "import fcntl", 0),
+    ],
+)
+def test_posix_rule_looks_at_every_module_but_the_adapters(
+    name: str, text: str, complaints: int
+) -> None:
+    assert len(list(posix_complaints(Module(name, text)))) == complaints
 
 
 def test_names_are_imported_from_the_module_that_defines_them() -> None:
