@@ -85,6 +85,8 @@ STOP_TIMEOUT_MS: Final = 5_000
 """Longest graceful stop after SIGTERM."""
 HARNESS_GRACE_MS: Final = 2_000
 """Between TERM and KILL of a harness group."""
+HARNESS_PAUSE_MS: Final = 600_000
+"""Longest that a program waits for room for its output before its turn fails (R17)."""
 CONNECTIONS_UNAUTHENTICATED_MAX: Final = 256
 WRITE_BUFFER_HIGH_BYTES: Final = 256 * KIB
 """Above this many unsent bytes a controller stops reading the connection (architecture 8.1)."""

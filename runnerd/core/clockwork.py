@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from protocol.base.clock import MonoMs, Now
 from protocol.base.revision import Transition
 from protocol.errors import ErrorCode
-from protocol.limits import STOP_TIMEOUT_MS, STORAGE_RETRY_DEADLINE_MS
+from protocol.limits import HARNESS_PAUSE_MS, STOP_TIMEOUT_MS, STORAGE_RETRY_DEADLINE_MS
 from runnerd.core import ending, lease
 from runnerd.core.state import Runner
 from runnerd.core.transition import Step, refuse, with_live
@@ -28,6 +28,9 @@ def on_time_passed(runner: Runner, now: Now) -> Step:
     due = runner.live.turn_deadline_mono_ms
     if due is not None and now.mono_ms >= due:
         runner = with_live(ending.stop_turn(runner, "timeout"), turn_deadline_mono_ms=None)
+    due = paused_until(runner)
+    if due is not None and now.mono_ms >= due:
+        runner = with_live(ending.stop_turn(runner, "overflow"), harness_paused_at_mono_ms=None)
     lingers_until = runner.live.linger_deadline_mono_ms
     if lingers_until is not None and now.mono_ms >= lingers_until:
         runner = with_live(ending.stop_turn(runner, "finished"), linger_deadline_mono_ms=None)
@@ -41,6 +44,14 @@ def on_time_passed(runner: Runner, now: Now) -> Step:
     if code is not None and runner.live.ending is None:
         return Transition(ending.fail(runner, code, STOP_TIMEOUT_MS, now))
     return Transition(runner)
+
+
+def paused_until(runner: Runner) -> MonoMs | None:
+    """Return when a program that waits for room has waited long enough (R17); None if none does."""
+    since, turn = runner.live.harness_paused_at_mono_ms, runner.durable.turn
+    if since is None or turn is None or turn.intent is not None:
+        return None
+    return MonoMs(since + HARNESS_PAUSE_MS)
 
 
 def _given_up(runner: Runner, now: Now) -> ErrorCode | None:
@@ -94,6 +105,7 @@ def next_deadline(runner: Runner) -> MonoMs | None:
         deadlines.append(live.dial_at_mono_ms)
     for moment in (
         live.turn_deadline_mono_ms,
+        paused_until(runner),
         live.linger_deadline_mono_ms,
         live.request_deadline_mono_ms,
         live.storage_retry_at_mono_ms,

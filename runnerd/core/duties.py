@@ -136,7 +136,7 @@ def _command_harness(runner: Runner, now: Now) -> Step:
         started = with_live(runner, harness_started=turn.generation, harness_reading=False)
         return Transition(started, (claim(runner, _start_order(runner, turn)),))
     if turn.intent is not None:
-        return _stop(runner, turn)
+        return _stop(runner, turn, now)
     if turn.birth is None:
         return Transition(runner)
     return _release_and_read(runner, turn, now)
@@ -164,7 +164,7 @@ def launch_mark(state_id: str, turn: Turn) -> str:
     return f"{state_id}.{turn.generation}"
 
 
-def _stop(runner: Runner, turn: Turn) -> Step:
+def _stop(runner: Runner, turn: Turn, now: Now) -> Step:
     assert turn.intent is not None
     actions: list[Gated[Action]] = []
     if runner.live.harness_stopped < turn.generation:
@@ -173,7 +173,7 @@ def _stop(runner: Runner, turn: Turn) -> Step:
         )
         actions.append(claim(runner, order))
         runner = with_live(runner, harness_stopped=turn.generation)
-    reading = _read(runner, turn)
+    reading = _read(runner, turn, now)
     return Transition(reading.state, (*actions, *reading.actions))
 
 
@@ -188,7 +188,7 @@ def _release_and_read(runner: Runner, turn: Turn, now: Now) -> Step:
             turn_deadline_mono_ms=_turn_deadline(runner, turn, now),
         )
     telling = dialogue.tell_due(runner, turn, recording.may_tell)
-    reading = _read(telling.state, turn)
+    reading = _read(telling.state, turn, now)
     return Transition(reading.state, (*actions, *telling.actions, *reading.actions))
 
 
@@ -200,30 +200,45 @@ def _turn_deadline(runner: Runner, turn: Turn, now: Now) -> MonoMs | None:
     return MonoMs(now.mono_ms + turn.timeout_ms)
 
 
-def _read(runner: Runner, turn: Turn) -> Step:
+def _read(runner: Runner, turn: Turn, now: Now) -> Step:
     """Ask for more output when the last is durable and there is room for the next (R17)."""
-    if runner.live.harness_reading or runner.live.storage_tight:
+    if runner.live.harness_reading:
         return Transition(runner)
+    if runner.live.storage_tight:
+        return Transition(_paused(runner, now))
     room = min(soft_room(runner), OUTBOX_PAUSE_BYTES + _LINE_OVERHEAD_BYTES * 64)
     room -= TURN_END_ROOM_BYTES
     if runner.durable.outbox and runner.live.outbox_bytes >= OUTBOX_PAUSE_BYTES:
-        return Transition(runner)
+        return Transition(_paused(runner, now))
     lines = min(HARNESS_READ_LINES_MAX, room // 2 // _LINE_OVERHEAD_BYTES)
     if lines < 1:
-        return Transition(runner)
+        return Transition(_paused(runner, now))
     order = ReadHarness(
         generation=turn.generation,
         lines_max=lines,
         bytes_max=max(HARNESS_LINE_BYTES_MAX, room // 2 // _TEXT_EXPANSION),
     )
-    return Transition(with_live(runner, harness_reading=True), (claim(runner, order),))
+    reading = with_live(runner, harness_reading=True, harness_paused_at_mono_ms=None)
+    return Transition(reading, (claim(runner, order),))
+
+
+def _paused(runner: Runner, now: Now) -> Runner:
+    """Note since when a program has to wait for room: that is bounded (R17)."""
+    if runner.live.harness_paused_at_mono_ms is not None:
+        return runner
+    return with_live(runner, harness_paused_at_mono_ms=now.mono_ms)
 
 
 def _forget(runner: Runner) -> Step:
     generation = runner.live.harness_started
     if generation <= runner.live.harness_forgotten:
         return Transition(runner)
-    forgotten = with_live(runner, harness_forgotten=generation, turn_deadline_mono_ms=None)
+    forgotten = with_live(
+        runner,
+        harness_forgotten=generation,
+        turn_deadline_mono_ms=None,
+        harness_paused_at_mono_ms=None,
+    )
     return Transition(forgotten, (claim(runner, ForgetHarness(generation)),))
 
 

@@ -286,6 +286,8 @@ class Live(msgspec.Struct, frozen=True, kw_only=True):
     """Newest generation for which each order was given; reset when an order may be lost."""
     harness_released: Generation = Generation(0)
     harness_reading: bool = False
+    harness_paused_at_mono_ms: MonoMs | None = None
+    """Since when its output cannot be read for lack of room; None while it can."""
     turn_deadline_mono_ms: MonoMs | None = None
     """When the live turn's explicit timeout passes; None if it has none."""
     harness_stopped: Generation = Generation(0)

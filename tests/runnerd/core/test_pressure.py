@@ -3,10 +3,11 @@
 import msgspec
 
 from protocol.errors import ErrorCode
+from protocol.limits import HARNESS_PAUSE_MS
 from runnerd.core.actions import ReadHarness
-from runnerd.core.inputs import ConnectionLost, StorageRoom
+from runnerd.core.inputs import ConnectionLost, StorageRoom, TimePassed
 from runnerd.core.state import Lifecycle
-from tests.runnerd.core.world import PREPARE, SETTINGS, World, members
+from tests.runnerd.core.world import PREPARE, SETTINGS, World, exited, members
 
 SMALL = msgspec.structs.replace(SETTINGS, max_outbox_bytes=120_000, p0_reserve_bytes=40_000)
 
@@ -113,3 +114,47 @@ def test_program_is_read_again_when_the_disk_has_room() -> None:
 
     assert any(isinstance(action, ReadHarness) for action in resumed)
     assert world.durable.lifecycle is Lifecycle.READY
+
+
+def waiting_for_room() -> World:
+    world = World()
+    world.connect(lease_ms=4 * HARNESS_PAUSE_MS, renewal_version=None)
+    world.prepare()
+    world.start_turn()
+    world.feed(StorageRoom(is_tight=True))
+    world.lines("asked for before")
+    world.ack()
+    return world
+
+
+def intent_after(world: World, milliseconds: int) -> str | None:
+    """Let time pass, and return why the turn is to end then."""
+    world.mono += milliseconds
+    world.feed(TimePassed())
+    assert world.durable.turn is not None
+    return world.durable.turn.intent
+
+
+def test_program_that_waits_for_room_too_long_fails_with_a_reason() -> None:
+    world = waiting_for_room()
+
+    assert intent_after(world, HARNESS_PAUSE_MS - 1) is None
+    assert intent_after(world, 1) == "overflow"
+
+    world.feed(exited(world.durable.generation, None, 15))
+    [payload] = [
+        msgspec.json.decode(entry.body)["payload"]
+        for entry in world.durable.outbox
+        if entry.event_type == "run.terminal"
+    ]
+    assert payload["reconciliation"]["reason"] == "outbox_full"
+
+
+def test_wait_for_room_is_counted_anew_after_each_pause() -> None:
+    world = waiting_for_room()
+    intent_after(world, HARNESS_PAUSE_MS - 1)
+    world.feed(StorageRoom(is_tight=False))
+    world.feed(StorageRoom(is_tight=True))
+    world.lines("asked for before")
+
+    assert intent_after(world, 1) is None
