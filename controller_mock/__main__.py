@@ -7,15 +7,18 @@ line, which it imports only when that is settled.
 import os
 import sys
 
+_OK = 0
 _RUN_CANCELLED = 2
 _INTERNAL = 70
 """As in ExitStatus, which is not loaded yet."""
+_SERVE = "serve"
 
 
 def main() -> int:
     """Perform the process's own command line; returns the exit status."""
-    _fill_standard_streams()
     try:
+        _take_sigterm_as_sigint()
+        _fill_standard_streams()
         try:
             from controller_mock.console.command_line import perform
         except (ImportError, OSError) as error:
@@ -25,7 +28,22 @@ def main() -> int:
             return _INTERNAL
         return perform(sys.argv[1:])
     except KeyboardInterrupt:
-        return _RUN_CANCELLED
+        # Who serves is ended in no other way.
+        return _OK if sys.argv[1:2] == [_SERVE] else _RUN_CANCELLED
+
+
+def _take_sigterm_as_sigint() -> None:
+    """Let SIGTERM end a start as SIGINT does, until a command takes both over."""
+    # The interpreter has this one loaded, and it is all of `signal` that is needed.
+    plain = sys.modules["_signal"]
+
+    def interrupt(number: int, frame: object) -> None:
+        on_sigint = plain.getsignal(plain.SIGINT)
+        if not callable(on_sigint):
+            raise KeyboardInterrupt
+        on_sigint(number, frame)
+
+    plain.signal(plain.SIGTERM, interrupt)
 
 
 def _fill_standard_streams() -> None:

@@ -72,6 +72,8 @@ def run(arguments: Sequence[str], captured: CapturedTicket, stops: StopSignals) 
         return ExitStatus.OK
     known = Known()
     try:
+        if command in (_INSPECT, _RUNS, _SESSIONS):
+            stops.give_back()
         if command == _INSPECT:
             from runnerd.inspecting import run_inspect
 

@@ -31,9 +31,9 @@ def fill_standard_descriptors() -> None:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
 
 
-def listen_to_signals() -> StopSignals:
-    """Take over SIGTERM and SIGINT; whoever starts the daemon may stop it from here on."""
-    stops = StopSignals()
+def listen_to_signals(noted: list[int]) -> StopSignals:
+    """Take over SIGTERM and SIGINT from who noted them so far."""
+    stops = StopSignals(noted)
     stops.install()
     return stops
 

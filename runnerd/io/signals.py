@@ -22,16 +22,27 @@ _DRAIN_BYTES: Final = 512
 class StopSignals:
     """Counts SIGTERM and SIGINT: first for a poll on `descriptor`, then for an event loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, noted: list[int] | None = None) -> None:
+        """Begin with signals that another handler has noted, and goes on to until `install`."""
         self._count = 0
-        self._waiting: list[int] = []
+        self._waiting: list[int] = [] if noted is None else noted
+        self._ignored: list[int] = []
         self.descriptor, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def install(self) -> None:
         """Take over both signals; from now on neither ends the process by itself."""
         signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
         for number in _STOPS:
-            signal.signal(number, self._note)
+            if signal.signal(number, self._note) == signal.SIG_IGN:
+                self._ignored.append(number)
+
+    def give_back(self) -> None:
+        """Let both signals end the process by themselves again, at once if one has arrived."""
+        signal.set_wakeup_fd(-1)
+        for number in _STOPS:
+            signal.signal(number, signal.SIG_IGN if number in self._ignored else signal.SIG_DFL)
+        for waiting in self._waiting:
+            signal.raise_signal(waiting)
 
     @property
     def is_waiting(self) -> bool:
