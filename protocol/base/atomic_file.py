@@ -90,6 +90,11 @@ class AtomicFile:
         if self._reserve is not None:
             self._reserve.adopt(self._opened())
 
+    @property
+    def had_content(self) -> bool:
+        """True if a reserve was adopted: one is made only beside a file that is durable."""
+        return self._reserve is not None and self._reserve.size > 0
+
     def close(self) -> None:
         """Let go of the directory."""
         if self._directory is not None:

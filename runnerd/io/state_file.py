@@ -11,6 +11,7 @@ from protocol.base.atomic_file import AtomicFile
 from protocol.base.ports import Entropy, Filesystem
 from protocol.base.posix_fs import LOCK_FILE_NAME, lock_directory
 from protocol.base.reserve import Reserve
+from protocol.errors import ErrorCode, PrpError
 from protocol.limits import OUTBOX_PAUSE_BYTES, STATE_BYTES_OVERHEAD_MAX
 from runnerd.core.state import STATE_SCHEMA, Durable, Settings
 from runnerd.core.state_codec import encode, load
@@ -69,7 +70,8 @@ class StateFile:
     def open(self) -> Durable | None:
         """Make the directory private and ours, and return the state in it, None if there is none.
 
-        Raises PrpError ``state_*`` or ``storage_*``; the file is as it was.
+        Raises PrpError ``state_*`` or ``storage_*``; the file is as it was. A reserve without
+        its state is no new run but one whose state is gone: ``state_missing`` (faults S16).
         """
         self._file.open_directory()
         # The lock file is of this user, so the directory had to be made private first.
@@ -77,6 +79,8 @@ class StateFile:
         self._file.remove_leftovers()
         self._file.adopt_reserve()
         content = self._file.recover()
+        if content is None and self._file.had_content:
+            raise PrpError(ErrorCode.STATE_MISSING, f"{RESERVE_NAME} is left and the state is gone")
         return None if content is None else load(content, self._settings)
 
     def replace(self, durable: Durable) -> None:

@@ -25,7 +25,7 @@ from protocol.process_birth import ProcessBirth, same_process
 from runnerd.core.state import STATE_SCHEMA, Durable
 from runnerd.core.state_codec import believe
 from runnerd.harness.proc import boot_id, read_process
-from runnerd.io.state_file import STATE_FILE_NAME
+from runnerd.io.state_file import RESERVE_NAME, STATE_FILE_NAME
 
 Life = Literal["running", "not_running", "unknown"]
 
@@ -60,14 +60,16 @@ def look_at(fs: Filesystem, path: str) -> Look:
     A running daemon replaces the file whole, so what is read is one of its states.
 
     Raises:
-        PrpError: ``state_missing`` if there is no such directory; ``state_unsafe``,
-            ``state_corrupt``, ``state_foreign``, ``state_version_unsupported`` or
-            ``storage_read_failed`` as a start would.
+        PrpError: ``state_missing`` if there is no such directory, or one whose state is gone;
+            ``state_unsafe``, ``state_corrupt``, ``state_foreign``,
+            ``state_version_unsupported`` or ``storage_read_failed`` as a start would.
     """
     directory = _opened(fs, path)
     try:
         owner = _owner_of(fs, directory)
         data = _read(fs, directory, STATE_FILE_NAME, _STATE_BYTES_MAX)
+        if data is None and _has_reserve(fs, directory):
+            raise PrpError(ErrorCode.STATE_MISSING, f"{RESERVE_NAME} is left and the state is gone")
     finally:
         close_quietly(fs, directory)
     if data is None:
@@ -100,6 +102,18 @@ def _opened(fs: Filesystem, path: str) -> int:
         close_quietly(fs, descriptor)
         raise unsafe("belongs to another user")
     return descriptor
+
+
+def _has_reserve(fs: Filesystem, directory: int) -> bool:
+    """Tell whether there is a reserve, which is made only beside a state (see `StateFile`)."""
+    try:
+        descriptor = fs.open_read(directory, RESERVE_NAME)
+    except OSError:
+        return False
+    try:
+        return fs.fstat(descriptor).size_bytes > 0
+    finally:
+        close_quietly(fs, descriptor)
 
 
 def _owner_of(fs: Filesystem, directory: int) -> Owner:
