@@ -6,8 +6,9 @@ and a draw's label mean is known to those who ask.
 
 import hashlib
 import struct
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import count
+from itertools import accumulate, count
 from typing import Final, TypeVar
 
 ItemT = TypeVar("ItemT")
@@ -40,6 +41,12 @@ class Stream:
     def pick(self, label: str, items: Sequence[ItemT]) -> ItemT:
         """Return one of ``items``; the first is the calmest."""
         return items[self.choose(label, len(items))]
+
+    def weighed(self, label: str, weights: Sequence[int], none: int = 0) -> int | None:
+        """Return the place of one of the weights, None for as often as ``none`` weighs."""
+        edges = list(accumulate(weights, initial=none))
+        drawn = self.choose(label, edges[-1]) if edges[-1] else -1
+        return None if drawn < none else bisect_right(edges, drawn) - 1
 
     def between(self, label: str, low: int, high: int) -> int:
         """Return a number from ``low``, the calmest, to ``high``."""

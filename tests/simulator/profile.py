@@ -50,4 +50,5 @@ def draw_profile(
     stream = draws.stream("profile")
     drawn = {family: stream.pick(family, _DRAWN) for family in families}
     drawn.update(dict.fromkeys(needed, STORM))
-    return Profile({name: OFF if name in disabled else level for name, level in drawn.items()})
+    drawn.update(dict.fromkeys(drawn.keys() & set(disabled), OFF))
+    return Profile(drawn)

@@ -3,7 +3,7 @@
 It decides how a broken invariant is spelled. It refuses to know any invariant.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from tests.simulator.draws import Draws
@@ -36,6 +36,15 @@ class Outcome:
     trace: list[object] = field(default_factory=list)
     seen: set[str] = field(default_factory=set)
     """Names of the "sometimes" facts that happened."""
+
+    def judge(self, history: Callable[[], None]) -> None:
+        """Run a history to its end, or until something is not right with it."""
+        try:
+            history()
+        except Violation as violation:
+            self.violation = violation
+        except Exception as error:  # noqa: BLE001 - a traceback is never an outcome (I18)
+            self.violation = traceback_violation(error)
 
     @property
     def families(self) -> list[str]:

@@ -4,12 +4,12 @@ It decides weights and the draws of each step. It refuses to know what is right:
 and its oracle judge.
 """
 
+from collections.abc import Callable
 from typing import Final
 
 from protocol.commands import WireCommand
 from protocol.envelope import Ack, CommandResultAck, Deliver, Ping
 from protocol.ids import SourceSeq
-from tests.simulator.option import Op
 from tests.simulator.profile import STORM
 from tests.simulator.short.program import Program
 from tests.simulator.short.talker import Talker
@@ -68,13 +68,6 @@ def acknowledge(world: World) -> None:
     world.inbox.append(peer.says(Ack(SourceSeq(peer.cursor)), world.peer_now_ms))
 
 
-def may_acknowledge(world: World) -> int:
-    if not link_is_open(world) or world.peer.arrived <= world.peer.cursor:
-        return 0
-    # A controller that is slow to commit lets the outbox fill.
-    return 2 if world.profile.level("pressure") == STORM else 12
-
-
 def give_command(world: World) -> None:
     """Hand out the lowest open command, or a new one that fits what is going on."""
     peer = world.peer
@@ -86,26 +79,12 @@ def give_command(world: World) -> None:
 
 def next_command(world: World) -> WireCommand | None:
     """Queue a command that the grammar of the options allows now."""
-    weighed = [(command.weight(world), command) for command in world.grammar]
-    total = sum(weight for weight, _ in weighed)
-    if total == 0:
+    weights = [command.weight(world) for command in world.grammar]
+    place = world.draws.stream("workload").weighed("command", weights)
+    if place is None:
         return None
-    drawn = world.draws.stream("workload").choose("command", total)
-    for weight, command in weighed:
-        drawn -= weight
-        if drawn < 0:
-            return world.peer.queue(command.type, command.payload(world))
-    raise AssertionError("a draw is below the sum of the weights")
-
-
-def may_command(world: World) -> int:
-    peer = world.peer
-    if not link_is_open(world) or peer.revoked:
-        return 0
-    pending = peer.open_command
-    if pending is None:
-        return 14
-    return 0 if pending.controller_seq in peer.delivered else 14
+    command = world.grammar[place]
+    return world.peer.queue(command.type, command.payload(world))
 
 
 def renew(world: World) -> None:
@@ -165,32 +144,49 @@ def spawn(world: World, program: Program) -> None:
     world.inbox.append(program.start(fails=False))
 
 
-def program_weight(world: World) -> int:
-    program = world.program
-    if program is None or not world.is_running or not program.has_answer:
+# --- which of it comes next ---------------------------------------------------------------------
+
+STEPS: Final[tuple[tuple[str, Callable[[World], None]], ...]] = (
+    ("deliver", deliver),
+    ("write", World.finish_write),
+    ("answer dial", answer_dial),
+    ("start", World.start_process),
+    ("command", give_command),
+    ("program", answer_order),
+    ("acknowledge", acknowledge),
+    ("renew", renew),
+    ("result ack", acknowledge_result),
+    ("deadline", pass_deadline),
+    ("ping", ping),
+)
+
+
+def weigh(world: World) -> tuple[int, ...]:
+    """Return how likely each of the steps is now, in their order; 0 while it cannot happen."""
+    peer, runs = world.peer, world.is_running
+    is_open = peer.link is not None and peer.link.is_open
+    return (
+        40 if runs and world.inbox else 0,
+        30 if world.write is not None else 0,
+        30 if peer.dial is not None else 0,
+        0 if runs or world.is_over else 60,
+        14 if is_open and peer.may_command else 0,
+        _program(world.program) if runs and world.program is not None else 0,
+        _acknowledge(world) if is_open and peer.arrived > peer.cursor else 0,
+        8 if is_open and peer.renewals else 0,
+        12 if is_open and peer.owed_acks else 0,
+        1 if has_deadline(world) else 0,
+        1 if is_open else 0,
+    )
+
+
+def _acknowledge(world: World) -> int:
+    # A controller that is slow to commit lets the outbox fill.
+    return 2 if world.profile.level("pressure") == STORM else 12
+
+
+def _program(program: Program) -> int:
+    if not program.has_answer:
         return 0
     is_waited_for = not program.answered_start or program.reading is not None or program.stopping
     return 20 if is_waited_for else 2
-
-
-OPS: Final[tuple[Op[World], ...]] = (
-    Op("deliver", lambda w: 40 if w.is_running and w.inbox else 0, deliver),
-    Op("write", lambda w: 30 if w.write is not None else 0, World.finish_write),
-    Op("answer dial", lambda w: 30 if w.peer.dial is not None else 0, answer_dial),
-    Op("start", lambda w: 0 if w.is_running or w.is_over else 60, World.start_process),
-    Op("command", may_command, give_command),
-    Op("program", program_weight, answer_order),
-    Op(
-        "acknowledge",
-        may_acknowledge,
-        acknowledge,
-    ),
-    Op("renew", lambda w: 8 if link_is_open(w) and w.peer.renewals else 0, renew),
-    Op(
-        "result ack",
-        lambda w: 12 if link_is_open(w) and w.peer.owed_acks else 0,
-        acknowledge_result,
-    ),
-    Op("deadline", lambda w: 1 if has_deadline(w) else 0, pass_deadline),
-    Op("ping", lambda w: 1 if link_is_open(w) else 0, ping),
-)

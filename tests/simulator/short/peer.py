@@ -75,6 +75,14 @@ class Peer:
             return None
         return next(c for c in self.commands if c.controller_seq not in self.settled)
 
+    @property
+    def may_command(self) -> bool:
+        """True if every command that was handed out has its answer, and none is in vain."""
+        if self.revoked:
+            return False
+        pending = self.open_command
+        return pending is None or pending.controller_seq not in self.delivered
+
     def queue(self, command_type: str, payload: bytes = b"{}") -> WireCommand:
         """Give a command the next number."""
         number = len(self.commands) + 1
