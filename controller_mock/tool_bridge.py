@@ -47,7 +47,11 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ToolAnswer(msgspec.Struct, frozen=True):
-    """What a tool says; any JSON value."""
+    """What a tool says; any JSON value.
+
+    An error leaves in doubt what the call did, and its run cannot be claimed to have succeeded,
+    unless the value is an object whose `effect` is ``not_started`` or ``committed``.
+    """
 
     result: JsonValue
     is_error: bool = False
