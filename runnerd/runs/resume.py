@@ -75,7 +75,7 @@ def decide_resume(
 ) -> ResumeDecision:
     """Decide as `prepare_run_resume` does, from facts that were collected before."""
     judged = tuple(_judged(facts.calls, rules))
-    candidates = tuple(_candidates(judged))
+    candidates = tuple(_candidates(facts.calls, judged))
     findings = dict(facts.findings)
     for finding, evidence in (
         *_of_configuration(facts, config_fingerprint, prompt),
@@ -186,7 +186,9 @@ def _of_capabilities(
             return
 
 
-def _candidates(judged: Iterable[tuple[Effect, Judgement]]) -> Iterator[ReplayCandidate]:
+def _candidates(
+    calls: CallFacts, judged: Iterable[tuple[Effect, Judgement]]
+) -> Iterator[ReplayCandidate]:
     for effect, judgement in judged:
         if judgement.verdict is not Verdict.REPLAY:
             continue
@@ -202,7 +204,19 @@ def _candidates(judged: Iterable[tuple[Effect, Judgement]]) -> Iterator[ReplayCa
             arguments_fingerprint=binding.arguments_fingerprint,
             capability_fingerprint=binding.capability_fingerprint,
             step_id=binding.step_id,
+            external_key=_first_key(calls, effect),
         )
+
+
+def _first_key(calls: CallFacts, effect: Effect) -> str | msgspec.UnsetType:
+    """Return the key of the first of several attempts, unset if this is the first."""
+    first = effect
+    while (before := calls.effects.get(first.previous_id or "")) is not None:
+        # Only what was taken up is the same work, and only an earlier attempt.
+        if before.retried_sequence is None or before.attempt >= first.attempt:
+            break
+        first = before
+    return msgspec.UNSET if first is effect else first.effect_id
 
 
 def _account(effect: Effect, judgement: Judgement) -> EffectAccount:

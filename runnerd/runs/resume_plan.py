@@ -66,7 +66,7 @@ class EffectAccount(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 class ReplayCandidate(
     msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True
 ):
-    """A call that may be made again: under a new call id, with the previous key shown outside."""
+    """A call that may be made again: under a new call id, with `outside_key` shown outside."""
 
     previous_receipt_id: str
     previous_call_id: str
@@ -76,6 +76,13 @@ class ReplayCandidate(
     arguments_fingerprint: str
     capability_fingerprint: str
     step_id: str | msgspec.UnsetType = msgspec.UNSET
+    external_key: str | msgspec.UnsetType = msgspec.UNSET
+    """Of the first attempt, if the previous one was a further one."""
+
+    @property
+    def outside_key(self) -> str:
+        """The key under which the outside has seen every attempt; another would be news to it."""
+        return self.external_key or self.previous_receipt_id
 
 
 class ResumePlan(msgspec.Struct, frozen=True, kw_only=True):

@@ -73,6 +73,35 @@ def test_begun_attempt_takes_up_the_effect_and_is_judged_instead() -> None:
     assert after.effects == ()
 
 
+def test_every_further_attempt_shows_the_outside_the_key_of_the_first() -> None:
+    script, keys = Script(), []
+    script.bound(in_step("c1"), "started")
+    for number in (2, 3, 4):
+        offered = resumed(script)
+        assert offered.plan is not None
+        [candidate] = offered.plan.replay_candidates
+        keys.append((candidate.previous_call_id, candidate.outside_key))
+        attempted(script, f"c{number}", candidate.previous_call_id, number)
+        script.bound(in_step(f"c{number}"), "started")
+
+    assert keys == [(f"c{number}", "run-1:s1:c1") for number in (1, 2, 3)]
+
+
+def test_attempt_that_took_up_nothing_passes_no_key_on() -> None:
+    script = Script()
+    script.bound(in_step("c1"), "started")
+    attempted(script, "c2", "c9", 2)
+    script.bound(in_step("c2"), "started")
+
+    offered = resumed(script)
+
+    assert offered.plan is not None
+    assert [one.outside_key for one in offered.plan.replay_candidates] == [
+        "run-1:s1:c1",
+        "run-1:s1:c2",
+    ]
+
+
 def test_attempt_with_other_arguments_takes_up_nothing() -> None:
     script = Script()
     script.bound(in_step("c1"), "started", declared=UPLOADING)
