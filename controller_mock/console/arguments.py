@@ -20,7 +20,7 @@ _STATUSES: Final = """\
 exit status:
   0   done; `run`: the run succeeded
   1   `run`: the run failed
-  2   interrupted; `run`: the run was cancelled
+  2   interrupted; `run`: the run was cancelled, or its program could not be started
   3   `run`: the outcome is unknown, e.g. an interrupted program was not started again
   64  the command line is wrong
   65  a durable file is damaged, foreign or of another version; nothing was changed

@@ -89,10 +89,9 @@ class Conversation:
             and await self._settled("session.open", {})
             and await self._start_turn()
         )
-        if not prepared and self.outcome() is None and not self._cancelled:
+        if not prepared and self.outcome() is None:
+            # Nothing ran, and no later turn is asked for.
             await self.cancel()
-            await self._ended()
-            return ExitStatus.RUN_FAILED
         return await self._watch()
 
     async def _watch(self) -> ExitStatus:

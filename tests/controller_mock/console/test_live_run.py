@@ -70,12 +70,15 @@ async def test_program_gets_its_folder_and_only_the_variables_it_was_granted(
         assert run.out.decode() == f"{folder}\nyes--\n"
 
 
-async def test_program_that_does_not_exist_fails_the_run_with_a_reason(tmp_path: Path) -> None:
+async def test_program_that_does_not_exist_cancels_the_run_with_a_reason(tmp_path: Path) -> None:
     async with console("run", "--data", str(tmp_path / "data"), "--", "/no/such/program") as run:
-        assert await run.status() == 1
+        assert await run.status() == 2
 
-        assert b"harness_start_failed" in run.err
+        assert b"harness_start_failed: the program does not exist: /no/such/program\n" in run.err
+        assert b" run        cancelled (run_cancelled)\n" in run.err
         assert b"Traceback" not in run.err
+        [summary] = await report(tmp_path / "data")
+        assert summary["outcome"] == "cancelled"
 
 
 async def test_killed_runner_is_started_again_and_an_allowed_turn_resumes(tmp_path: Path) -> None:
