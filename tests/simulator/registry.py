@@ -3,8 +3,10 @@
 It decides what exists. It refuses to know what it does: append a line for a new feature.
 """
 
+import functools
+
 from tests.simulator.full.world import World as FullWorld
-from tests.simulator.option import Option
+from tests.simulator.option import Menu, Option
 from tests.simulator.options import (
     checkpoints,
     clock,
@@ -41,6 +43,12 @@ def short_options() -> tuple[Option[ShortWorld], ...]:
     )
 
 
+@functools.cache
+def short_menu() -> Menu[ShortWorld]:
+    """Return the same, put together."""
+    return Menu(short_options())
+
+
 def full_options() -> tuple[Option[FullWorld], ...]:
     """Return what the full stack is made of."""
     return (
@@ -58,6 +66,12 @@ def full_options() -> tuple[Option[FullWorld], ...]:
         rollback.FULL,
         checkpoints.FULL,
     )
+
+
+@functools.cache
+def full_menu() -> Menu[FullWorld]:
+    """Return the same, put together."""
+    return Menu(full_options())
 
 
 def sometimes_of(stack: str) -> list[str]:

@@ -17,9 +17,9 @@ from tests.simulator.full.starts import STARTS, put_in_place
 from tests.simulator.full.world import World
 from tests.simulator.option import Op
 from tests.simulator.profile import draw_profile
-from tests.simulator.registry import full_options
+from tests.simulator.registry import full_menu
 from tests.simulator.short.world import USUAL_BYTES, settings_of
-from tests.simulator.verdict import Outcome, Violation, traceback_violation
+from tests.simulator.verdict import Outcome
 
 STEPS_MAX: Final = 10**6
 LONGEST: Final = (60, 100, 100, 150, 150, 200, 300)
@@ -37,9 +37,8 @@ def run_full(
 ) -> Outcome:
     """Run one schedule and return how it went; nothing is raised but faults of the simulator."""
     draws = Draws(seed, recording)
-    options = full_options()
-    families = [family for option in options for family in option.families]
-    profile = draw_profile(draws, families, disabled, needed)
+    menu = full_menu()
+    profile = draw_profile(draws, menu.families, disabled, needed)
     stream = draws.stream("profile")
     mode = stream.pick("disk mode", (Mode.STRICT, Mode.EXT4_LIKE))
     steps = min(steps_max, stream.pick("steps", LONGEST))
@@ -50,29 +49,19 @@ def run_full(
     )
     world = World(draws, profile, settings_of(*USUAL_BYTES), mode, drift)
     world.scheduler = Scheduler(draws.stream("schedule"), strategy, steps)
-    for option in options:
-        if option.begin is not None:
-            option.begin(world)
+    menu.begin(world)
+    world.grammar = menu.commands(profile)
     outcome = Outcome("full", draws, profile, disabled, needed, trace=world.trace, seen=world.seen)
-    present = [op for option in options for op in option.ops if profile.has(op.family or "")]
-    world.grammar = tuple(
-        command
-        for option in options
-        for command in option.commands
-        if command.family is None or profile.has(command.family)
-    )
+
+    def history() -> None:
+        put_in_place(world, stream.pick("start", STARTS))
+        _storm(world, (*OPS, *menu.ops(profile)), steps, outcome)
+        calm_down(world)
+        menu.audit(world)
+
     with seeded_library(seed), silent_logs():
         try:
-            put_in_place(world, stream.pick("start", STARTS))
-            _storm(world, (*OPS, *present), steps, outcome)
-            calm_down(world)
-            for option in options:
-                if option.audit is not None:
-                    option.audit(world)
-        except Violation as violation:
-            outcome.violation = violation
-        except Exception as error:  # noqa: BLE001 - a traceback is never an outcome (I18)
-            outcome.violation = traceback_violation(error)
+            outcome.judge(history)
         finally:
             world.put_down()
     outcome.steps = steps
@@ -93,11 +82,9 @@ def _storm(world: World, ops: tuple[Op[World], ...], steps: int, outcome: Outcom
 
 def _operate(world: World, ops: tuple[Op[World], ...]) -> bool:
     weights = [op.weight(world) for op in ops]
-    drawn = world.draws.stream("nemesis").choose("which", NONE_WEIGHT + sum(weights)) - NONE_WEIGHT
-    for op, weight in zip(ops, weights, strict=True):
-        if 0 <= drawn < weight:
-            world.trace.append(op.name)
-            op.act(world)
-            return True
-        drawn -= weight
-    return False
+    place = world.draws.stream("nemesis").weighed("which", weights, NONE_WEIGHT)
+    if place is None:
+        return False
+    world.trace.append(ops[place].name)
+    ops[place].act(world)
+    return True
