@@ -1,10 +1,12 @@
 """Deterministic simulation of the production code (faults.md 5).
 
-Two stacks. SHORT (`short`): the runner's machine, driver and state file on a simulated disk,
+Three stacks. SHORT (`short`): the runner's machine, driver and state file on a simulated disk,
 with a scripted peer that holds the keys and may lie. FULL (`full`): a runner node and a
 controller node, made of the product's own shells, links, channels, cores and codecs, over a
 simulated network with a hostile relay, on two machines with clocks of their own. One thread,
-virtual time, no sleep. Both are judged by `invariants`, which read wire, disk and ledger.
+virtual time, no sleep. RUNS (`runs`): a host of durable runs, made of the product's store,
+journal, coordinator and planner, and the world outside on which it works. They are judged by
+`invariants` and by `runs.judge`, which read wire, disk and ledger.
 
     seed ─▶ draws (named streams, written down) ─▶ profile (which trouble exists) ─▶ storm
       ─▶ heal ─▶ quiet ─▶ audit ─▶ outcome ─▶ on failure: minimised tape, story, replay line

@@ -205,7 +205,8 @@ class DiskProcess:
         inode = self.disk.inodes[handle.number]
         if not isinstance(inode, File):
             raise _error(errno.EISDIR)
-        count = min(size_max, fault.count) if isinstance(fault, Shorten) else size_max
+        # Nothing at all would say that the file ends here.
+        count = min(size_max, max(1, fault.count)) if isinstance(fault, Shorten) else size_max
         end = min(handle.offset + count, inode.size)
         data = bytes(inode.data[handle.offset : end])
         data = data.ljust(max(0, end - handle.offset), b"\0")

@@ -20,10 +20,13 @@ from tests.simulator.options import (
     relay,
     rollback,
     room,
+    run_effects,
+    run_store,
     storage,
     tickets,
     turns,
 )
+from tests.simulator.runs.world import World as RunsWorld
 from tests.simulator.short.world import World as ShortWorld
 
 
@@ -74,8 +77,15 @@ def full_menu() -> Menu[FullWorld]:
     return Menu(full_options())
 
 
+def runs_options() -> tuple[Option[RunsWorld], ...]:
+    """Return what the stack of durable runs is made of."""
+    return (run_store.RUNS, run_effects.RUNS)
+
+
 def sometimes_of(stack: str) -> list[str]:
     """Return what a batch of this stack must see."""
     if stack == "short":
         return [fact for option in short_options() for fact in option.sometimes]
+    if stack == "runs":
+        return [fact for option in runs_options() for fact in option.sometimes]
     return [fact for option in full_options() for fact in option.sometimes]

@@ -8,6 +8,7 @@ from typing import Final, Protocol
 
 from tests.simulator.draws import Recording
 from tests.simulator.full.history import run_full
+from tests.simulator.runs.history import run_runs
 from tests.simulator.short.history import run_short
 from tests.simulator.tape import Tape
 from tests.simulator.verdict import Outcome
@@ -30,7 +31,7 @@ class Stack(Protocol):
         ...
 
 
-STACKS: Final[dict[str, Stack]] = {"short": run_short, "full": run_full}
+STACKS: Final[dict[str, Stack]] = {"short": run_short, "full": run_full, "runs": run_runs}
 
 
 def replay(tape: Tape) -> Outcome:
