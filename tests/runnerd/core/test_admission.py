@@ -9,13 +9,7 @@ from protocol.ids import CommandId, ControllerSeq
 from protocol.limits import COMMAND_RECORDS_MAX, REPLAY_FILTER_IDS_MAX, REPLAY_FILTER_WARN_IDS
 from protocol.timestamps import rfc3339_ms
 from runnerd.core.actions import SendResult
-from tests.runnerd.core.world import PREPARE, World, members, restarted
-
-
-def connected() -> World:
-    world = World()
-    world.connect()
-    return world
+from tests.runnerd.core.world import PREPARE, World, connected, members, restarted
 
 
 def answer(world: World, **changes: object) -> dict[str, object]:

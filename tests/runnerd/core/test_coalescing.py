@@ -8,15 +8,7 @@ from protocol.errors import ErrorCode
 from protocol.limits import COALESCED_TEXT_BYTES_MAX
 from runnerd.core.actions import SendEvent
 from runnerd.core.inputs import ConnectionLost, HarnessOutput
-from tests.runnerd.core.world import World, restarted
-
-
-def running() -> World:
-    world = World()
-    world.connect()
-    world.prepare()
-    world.start_turn()
-    return world
+from tests.runnerd.core.world import World, restarted, running
 
 
 def offline() -> World:

@@ -8,13 +8,7 @@ from protocol.errors import ErrorCode
 from protocol.ids import ControllerSeq
 from protocol.limits import COMMAND_RECORDS_MAX
 from runnerd.core.actions import Action, CloseConnection, SendResult, StartHarness
-from tests.runnerd.core.world import PREPARE, World, members, restarted
-
-
-def connected() -> World:
-    world = World()
-    world.connect()
-    return world
+from tests.runnerd.core.world import PREPARE, connected, members, restarted
 
 
 def closes(actions: list[Action]) -> list[ErrorCode]:

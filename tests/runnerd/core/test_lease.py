@@ -10,13 +10,7 @@ from protocol.ids import RevocationEpoch, SourceSeq
 from runnerd.core import step
 from runnerd.core.actions import CloseConnection, Exit, SendRenewal
 from runnerd.core.inputs import TimePassed
-from tests.runnerd.core.world import LEASE_MS, World
-
-
-def connected() -> World:
-    world = World()
-    world.connect()
-    return world
+from tests.runnerd.core.world import LEASE_MS, World, connected
 
 
 def renewed(world: World, extension_ms: int = LEASE_MS) -> LeaseRenewed:

@@ -249,6 +249,21 @@ PREPARE: dict[str, JsonValue] = {
 }
 
 
+def connected() -> World:
+    """Return a world after its first welcome."""
+    world = World()
+    world.connect()
+    return world
+
+
+def running() -> World:
+    """Return a connected world whose program runs."""
+    world = connected()
+    world.prepare()
+    world.start_turn()
+    return world
+
+
 def exited(
     generation: Generation, code: int | None = 0, signal: int | None = None
 ) -> HarnessExited:
