@@ -13,7 +13,7 @@ import pytest
 from runnerd.runs.envelope import tell_story
 from runnerd.runs.snapshot import encode_snapshot
 from tests.interop.peers import Missing, upstream_controller
-from tests.runnerd.console.test_runs_command import finished, left
+from tests.runnerd.console.kept_runs import finished, left
 from tests.runnerd.runs.outcomes import paused
 from tests.schema.files import SCHEMA
 
