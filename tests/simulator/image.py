@@ -93,6 +93,8 @@ class Image(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True)
     generation: int
     lines_accepted: int
     run_terminal: bool
+    cancel_unrecorded: bool
+    """The run is over and its end is told later, when its log has it."""
     harness_survived: bool
     session_open: bool
     unrecoverable_outcome: str | None = None

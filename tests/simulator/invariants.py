@@ -264,7 +264,8 @@ def I13(before: Image | None, image: Image) -> None:
     if before.run_terminal and image.turns_started > before.turns_started:
         raise Violation("I13", "a run that is over started a turn")
     ended = sum(event.event_type == "run.terminal" for event in image.outbox)
-    if ended > 1 or (ended and before.run_terminal and _is_new_terminal(before, image)):
+    was_told = before.run_terminal and not before.cancel_unrecorded
+    if ended > 1 or (ended and was_told and _is_new_terminal(before, image)):
         raise Violation("I13", "a run ended twice")
 
 

@@ -21,6 +21,7 @@ from tests.simulator.options import (
     rollback,
     room,
     run_effects,
+    run_log,
     run_store,
     storage,
     tickets,
@@ -43,6 +44,7 @@ def short_options() -> tuple[Option[ShortWorld], ...]:
         pressure.SHORT,
         rollback.SHORT,
         dialogue.SHORT,
+        run_log.SHORT,
     )
 
 

@@ -62,4 +62,48 @@ BUGS: Final = (
         ),
         needs=("revoke", "shutdown", "wall", "lease_end"),
     ),
+    Bug(
+        "F11",
+        "a call leaves before the log of the run has it",
+        ("I7",),
+        (
+            Edit(
+                CORE + "recording.py",
+                "    if not live.recording and live.record_retry_at_mono_ms is None:\n",
+                "    if True:\n",
+            ),
+        ),
+        needs=("dialogue", "run log"),
+    ),
+    Bug(
+        "F12",
+        "a program is told a result before the log of the run has it",
+        ("I7",),
+        (
+            Edit(
+                CORE + "dialogue.py",
+                "and not may_tell(runner, command.settles):\n",
+                "and False:\n",
+            ),
+        ),
+        needs=("dialogue", "run log"),
+    ),
+    Bug(
+        "F13",
+        "the log of the run is told of a call that no restart would know",
+        ("I7",),
+        (
+            Edit(
+                CORE + "recording.py",
+                "(claim(ordered, RecordFacts(due)),) if due else ())\n",
+                "(Gated(RecordFacts(due), passes=True),) if due else ())\n",
+            ),
+            Edit(
+                CORE + "recording.py",
+                "from protocol.base.revision import Transition\n",
+                "from protocol.base.revision import Gated, Transition\n",
+            ),
+        ),
+        needs=("dialogue", "run log"),
+    ),
 )

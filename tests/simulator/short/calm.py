@@ -75,6 +75,7 @@ def _program_is_due(world: World) -> bool:
 _CALM: Final[tuple[tuple[Callable[[World], bool], Callable[[World], None]], ...]] = (
     (lambda w: w.write is not None, World.finish_write),
     (lambda w: w.is_running and bool(w.inbox), lambda w: w.turn(len(w.inbox))),
+    (lambda w: w.is_running and ops.has_record(w), ops.record),
     (lambda w: not w.is_running and not w.is_over, World.start_process),
     (lambda w: w.peer.dial is not None, ops.answer_dial),
     (lambda w: ops.link_is_open(w) and w.peer.arrived > w.peer.cursor, ops.acknowledge),

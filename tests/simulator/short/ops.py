@@ -12,6 +12,7 @@ from protocol.envelope import Ack, CommandResultAck, Deliver, Ping
 from protocol.ids import SourceSeq
 from tests.simulator.profile import STORM
 from tests.simulator.short.program import Program
+from tests.simulator.short.run_log import log_of
 from tests.simulator.short.talker import Talker
 from tests.simulator.short.world import World
 
@@ -46,6 +47,18 @@ def pass_deadline(world: World) -> None:
 
 def has_deadline(world: World) -> bool:
     return world.deadline() is not None
+
+
+def has_record(world: World) -> bool:
+    log = log_of(world)
+    return log is not None and log.has_order(world)
+
+
+def record(world: World) -> None:
+    """Make the run's log say what the runner asked for."""
+    log = log_of(world)
+    assert log is not None
+    log.carry_out(world)
 
 
 # --- the peer ---------------------------------------------------------------------------------
@@ -158,6 +171,7 @@ STEPS: Final[tuple[tuple[str, Callable[[World], None]], ...]] = (
     ("result ack", acknowledge_result),
     ("deadline", pass_deadline),
     ("ping", ping),
+    ("record", record),
 )
 
 
@@ -177,6 +191,7 @@ def weigh(world: World) -> tuple[int, ...]:
         12 if is_open and peer.owed_acks else 0,
         1 if has_deadline(world) else 0,
         1 if is_open else 0,
+        30 if runs and has_record(world) else 0,
     )
 
 

@@ -12,6 +12,8 @@ from runnerd.core.actions import (
     Dial,
     Exit,
     ReadHarness,
+    RecordCancel,
+    RecordFacts,
     ReleaseHarness,
     SendEvent,
     SendRenewal,
@@ -25,6 +27,7 @@ from tests.simulator import invariants
 from tests.simulator.judge import ENDS
 from tests.simulator.short.peer import Link
 from tests.simulator.short.program import Program
+from tests.simulator.short.run_log import answer_told, event_left, log_of
 from tests.simulator.short.talker import Talker
 from tests.simulator.short.world import LEAST_PAUSE_MS, TERMINAL_TYPES, World
 from tests.simulator.verdict import Violation
@@ -53,7 +56,12 @@ def perform(world: World, action: Action) -> None:
             _order_program(world, action)
         case TellHarness():
             if isinstance(world.program, Talker):
+                before = len(world.program.answers)
                 world.program.tell(action, world.surviving(), world.seen)
+                answer_told(world, world.program.answers[before:])
+        case RecordFacts() | RecordCancel():
+            if (log := log_of(world)) is not None:
+                log.order(world, action)
         case Exit():
             _exit(world, action)
         case _:
@@ -84,6 +92,7 @@ def _send_event(world: World, action: SendEvent) -> None:
     if action.source_seq <= world.oracle.frozen_through:
         world.seen.add("event sent again")
     world.oracle.event_left(action.source_seq, action.body, world.surviving())
+    event_left(world, action.body)
     invariants.I3(action.source_seq, link.expected_seq)
     link.expected_seq += 1
     if b'"outbox_full"' in action.body:
@@ -132,6 +141,10 @@ def _start_program(world: World, order: StartHarness) -> None:
     if program is not None and program.generation == order.generation:
         return  # An order that is repeated changes nothing.
     seq = world.oracle.program_ordered(order.generation, world.surviving())
+    log = log_of(world)
+    if log is not None and (refused := log.refuses_start(order)) is not None:
+        world.inbox.append(refused)
+        return
     kind = Talker if order.kind == "jsonl" else Program
     world.program = kind.ordered(order, seq)
     if program is not None and program.was_lost and program.controller_seq == seq:
