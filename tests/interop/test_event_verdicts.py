@@ -7,7 +7,7 @@ import pytest
 
 from protocol.events import event_misfit
 from tests.interop.peers import Missing, upstream_controller
-from tests.protocol.payload_samples import events
+from tests.protocol.payload_variants import events
 
 pytestmark = pytest.mark.interop
 

@@ -6,17 +6,8 @@ from protocol.envelope import CommandResultAck, Deliver, Revoke
 from protocol.errors import ErrorCode
 from protocol.ids import RevocationEpoch
 from runnerd.core import step
-from runnerd.core.actions import (
-    CloseConnection,
-    Exit,
-    SendResult,
-    StopHarness,
-)
-from runnerd.core.inputs import (
-    ConnectionLost,
-    StopRequested,
-    TimePassed,
-)
+from runnerd.core.actions import CloseConnection, Exit, SendResult, StopHarness
+from runnerd.core.inputs import ConnectionLost, StopRequested, TimePassed
 from runnerd.core.state import Lifecycle
 from tests.runnerd.core.world import World, connected, members, restarted, running
 

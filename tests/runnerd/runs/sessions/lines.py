@@ -10,6 +10,7 @@ from runnerd.runs.sessions.file_backend import FileSessions
 from runnerd.runs.sessions.session import Session, Sessions
 
 ID = "s1"
+PUBLIC = f"{ID}.jsonl"
 CWD = "/workspace/demo"
 NOW = UnixMs(1_770_000_000_000)
 CREATED_AT = 1_767_225_600_000
