@@ -39,7 +39,7 @@ class Bug:
     words: str
     dies_by: tuple[str, ...]
     edits: tuple[Edit, ...]
-    stack: Literal["short", "full", "traces"] = "short"
+    stack: Literal["short", "full", "runs", "traces"] = "short"
     """Where it is hunted; ``traces`` compares two runs of one seed (I23)."""
     needs: tuple[str, ...] = ()
     """Families without which it cannot show: they are on in every history of the hunt."""

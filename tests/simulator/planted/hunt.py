@@ -15,13 +15,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tests.simulator.planted import found_bugs, link_bugs, runner_bugs
+from tests.simulator.planted import found_bugs, link_bugs, run_bugs, runner_bugs
 from tests.simulator.planted.bug import Bug, Stale
 
 ROOT: Final = Path(__file__).resolve().parents[3]
 PACKAGES: Final = ("protocol", "runnerd", "controller_mock", "tests")
 BUDGET_S: Final = 60.0
-BUGS: Final[tuple[Bug, ...]] = (*runner_bugs.BUGS, *link_bugs.BUGS, *found_bugs.BUGS)
+BUGS: Final[tuple[Bug, ...]] = (
+    *runner_bugs.BUGS,
+    *link_bugs.BUGS,
+    *run_bugs.BUGS,
+    *found_bugs.BUGS,
+)
 ELSEWHERE: Final = link_bugs.ELSEWHERE
 
 

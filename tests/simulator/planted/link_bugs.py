@@ -122,8 +122,8 @@ BUGS: Final = (
             Edit(
                 "protocol/canonical_json.py",
                 "    except (msgspec.DecodeError, RecursionError):\n"
-                "        return _parse_unusual(data)\n",
-                "    except msgspec.DecodeError:\n        return _parse_unusual(data)\n",
+                "        return _parse_unusual(data, depth, nodes)\n",
+                "    except msgspec.DecodeError:\n        return _parse_unusual(data, depth, nodes)\n",
             ),
         ),
         stack="full",
@@ -132,9 +132,7 @@ BUGS: Final = (
 )
 
 ELSEWHERE: Final = (
-    Elsewhere("B17", "timeout of a started effect recorded as failed", "durable runs"),
     Elsewhere("B23", "slower, older snapshot replaces a newer one", "external checkpoints"),
-    Elsewhere("B24", "run log reader sorts records", "durable runs"),
     Elsewhere("B25", "process signalled by PID without its birth", "real processes"),
     Elsewhere("B26", "ticket left in the environment block", "real processes"),
     Elsewhere("B29", "input cut at the limit and accepted", "vectors and the tool bridge's tests"),

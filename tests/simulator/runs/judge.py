@@ -175,14 +175,14 @@ class RunJudge:
             if len(ends) > 1:
                 raise Violation("I13", f"{effect.call_id} ended as {' and '.join(ends)}")
             work = effect.call_id.partition("-")[0]
-            if effect.tool == "look":
-                continue
             is_done = self._ledger.is_done(work)
             says = effect.decided or effect.status
-            if says == "committed" and not is_done:
-                raise Violation("I14", f"{work} is claimed as done and was not")
             if says == "not_started" and effect.statuses[:1] == ["started"]:
                 raise Violation("I14", f"{work} had begun and is claimed as not started")
+            if effect.tool == "look":
+                continue
+            if says == "committed" and not is_done:
+                raise Violation("I14", f"{work} is claimed as done and was not")
             if state == "completed" and effect.is_in_doubt:
                 raise Violation("I14", f"the run claims success and {work} is in doubt")
 
