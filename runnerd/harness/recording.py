@@ -39,7 +39,12 @@ class Recording:
 
     @cached_property
     def _recorder(self) -> "RunRecorder":
-        return self._make()
+        try:
+            return self._make()
+        except (OSError, ImportError) as error:
+            # What keeps a log is loaded with the first step; without a descriptor it cannot be.
+            reason = f"the run's log cannot be kept: {error}"
+            raise PrpError(ErrorCode.STORAGE_READ_FAILED, reason) from error
 
     def begin(self, order: StartHarness, told: Told) -> None:
         """Record that an attempt begins."""
@@ -74,7 +79,7 @@ class Recording:
     def close(self) -> None:
         """Let go of log and thread once what was asked is done."""
         if self._has_begun:
-            self._worker.do(lambda: self._recorder.close(), lambda _: None)
+            self._worker.do(lambda: _fault_of(lambda: self._recorder.close()), lambda _: None)
         self._worker.close()
 
 

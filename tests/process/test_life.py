@@ -22,12 +22,12 @@ FRESH_TICKET = "bootstrap_fresh"
 
 @contextmanager
 def connected(
-    tmp_path: Path, authority: Authority | None = None
+    tmp_path: Path, authority: Authority | None = None, *more: str
 ) -> Iterator[tuple[PeerServer, Daemon]]:
     """Run a daemon against a server, welcomed."""
     with (
         serving(authority or Authority()) as server,
-        daemon([*flags(server.url, tmp_path / "state"), "--log-level", "debug"]) as run,
+        daemon([*flags(server.url, tmp_path / "state"), "--log-level", "debug", *more]) as run,
     ):
         server.wait_until(lambda: server.authority.connections == 1, "a welcome")
         yield server, run

@@ -165,3 +165,38 @@ async def test_steps_are_recorded_in_order_when_the_system_refuses_a_thread(
 
     assert while_refused == (["first", "second"], [])
     assert done == told == ["first", "second", "third"]
+
+
+async def test_attempt_is_refused_by_name_when_what_records_it_cannot_be_loaded(
+    tmp_path: Path,
+) -> None:
+    makes: list[None] = []
+    told: asyncio.Queue[PrpError | None] = asyncio.Queue()
+    faults: list[BaseException] = []
+    order = StartHarness(
+        generation=FIRST,
+        launch_mark="mark.1",
+        argv=("true",),
+        cwd="/",
+        env_names=(),
+        turn_ordinal=1,
+        lines_accepted=0,
+    )
+
+    def make() -> RunRecorder:
+        makes.append(None)
+        if len(makes) == 1:
+            raise OSError(24, "Too many open files")
+        return RunRecorder(store_in(tmp_path / "runs"), Ticking(), IDENTITY)
+
+    recording = Recording(make, Worker(faults.append))
+    recording.begin(order, told.put_nowait)
+    refused = await asyncio.wait_for(told.get(), PATIENCE_S)
+    recording.begin(order, told.put_nowait)
+    begun = await asyncio.wait_for(told.get(), PATIENCE_S)
+    recording.close()
+
+    assert refused is not None
+    assert refused.code is ErrorCode.STORAGE_READ_FAILED
+    assert "Too many open files" in refused.message
+    assert (begun, faults) == (None, [])
