@@ -25,6 +25,10 @@ from runnerd.core.inputs import (
 from runnerd.core.state import Durable, Settings
 from tests.runnerd.core.world import BIRTH, IDENTITY, SETTINGS, World, exited, members
 
+SCHEMAS: dict[str, dict[str, JsonValue]] = {
+    "create_task": {},
+    "paperclip_finish": {"type": "object"},
+}
 TOOLS = authorized_tools(
     [
         {
@@ -34,7 +38,7 @@ TOOLS = authorized_tools(
             "inputSchema": schema,
             "responseSchema": schema,
         }
-        for name, schema in (("create_task", {}), ("paperclip_finish", {"type": "object"}))
+        for name, schema in SCHEMAS.items()
     ]
 )
 SPEAKING: dict[str, JsonValue] = {
