@@ -12,7 +12,6 @@ from protocol.errors import ErrorCode
 from tests.runnerd.runs.refusals import refused
 from tests.runnerd.runs.sessions.lines import ID, NOW, PUBLIC, ids, laid_out, message, opened
 
-
 LOCKS = [
     (f"{PUBLIC}.open.lock", ErrorCode.SESSION_OPEN_LOCKED),
     (f"{PUBLIC}.write.lock", ErrorCode.SESSION_WRITE_LOCKED),
