@@ -167,6 +167,8 @@ RUN_RECORD_BYTES_MAX: Final = 16 * MIB
 """A line of a run log; what could not be read again is not written."""
 RUN_READ_BYTES: Final = MIB
 """One read of a run log; a reader holds this much and one line."""
+RUN_LOG_ID_LENGTH_MAX: Final = 200
+"""So that its log, locks and unfinished siblings have names that a file can have."""
 RUN_LOG_RESERVE_BYTES: Final = 256 * KIB
 """Room beyond the end of a log in which a run can still end on a full disk (faults R15)."""
 RUNS_LISTED_MAX: Final = 100_000

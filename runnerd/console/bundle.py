@@ -5,7 +5,7 @@ change a byte of the log: what would be hidden is listed beside it, so the chain
 
     manifest.json       schema, run, number of records, last link, digest of every other file
     <run>.jsonl         the whole part of the log, byte for byte
-    snapshot.json       the terminal envelope; absent if the run has no end yet
+    snapshot.json       the terminal envelope; absent if the log has no end that makes one
     receipts.json       receipts, attempts and decisions, with their records
     redactions.json     where a credential may stand: record, place in it, digest of the text
 """
@@ -14,18 +14,19 @@ import hashlib
 import io
 import os
 import tarfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 import msgspec
 
 from protocol.base.private_directory import FILE_MODE, reason_of
-from protocol.canonical_json import JsonValue, canonical_bytes
+from protocol.canonical_json import JsonValue
 from protocol.errors import ErrorCode, PrpError
 from protocol.limits import RUN_BUNDLE_BYTES_MAX
 from protocol.redaction import redact_value
 from runnerd.runs.decisions import EFFECT_RECONCILED
 from runnerd.runs.envelope import tell_story
+from runnerd.runs.json_lines import comparable_json
 from runnerd.runs.records import RecordKind, RunRecord, check_run_id, corrupt
 from runnerd.runs.run_file import run_file_name
 from runnerd.runs.run_log import LogEnd, LogScanner
@@ -99,12 +100,18 @@ def write_bundle(run_id: str, log: bytes, path: str) -> Manifest:
     packed = _packed({_MANIFEST: msgspec.json.encode(manifest), **files})
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
-        with open(descriptor, "wb") as target:
-            target.write(packed)
-            target.flush()
-            os.fsync(descriptor)
-    except OSError as error:
-        raise PrpError(ErrorCode.RUN_STATE_FAILED, f"the bundle: {reason_of(error)}") from error
+        try:
+            with open(descriptor, "wb") as target:
+                target.write(packed)
+                target.flush()
+                os.fsync(descriptor)
+        except OSError:
+            # Half a bundle would be in the way of the next try.
+            os.unlink(path)
+            raise
+    except (OSError, ValueError) as error:
+        reason = reason_of(error) if isinstance(error, OSError) else "no file has such a name"
+        raise PrpError(ErrorCode.RUN_STATE_FAILED, f"the bundle: {reason}") from error
     return manifest
 
 
@@ -150,17 +157,25 @@ def _manifest(run_id: str, contents: Contents, files: Mapping[str, bytes]) -> Ma
 
 def _derived(contents: Contents) -> dict[str, bytes]:
     """Return the files that follow from the log."""
-    snapshot = tell_story(contents.records).snapshot()
     return {
-        **({} if snapshot is None else {_SNAPSHOT: encode_snapshot(snapshot)}),
-        _RECEIPTS: _spelled(list(_receipts(contents.records))),
-        _REDACTIONS: _spelled(list(_redactions(contents.records))),
+        **_snapshot(contents),
+        _RECEIPTS: _spelled(_receipts(contents.records)),
+        _REDACTIONS: _spelled(_redactions(contents.records)),
     }
 
 
-def _spelled(value: object) -> bytes:
-    # A log may hold half a character, for which only the canonical spelling has a form.
-    return canonical_bytes(msgspec.to_builtins(value))
+def _snapshot(contents: Contents) -> dict[str, bytes]:
+    try:
+        snapshot = tell_story(contents.records).snapshot()
+        return {} if snapshot is None else {_SNAPSHOT: encode_snapshot(snapshot)}
+    except PrpError:
+        # The log itself is the evidence, whatever is wrong with what it says.
+        return {}
+
+
+def _spelled(rows: Iterable[object]) -> bytes:
+    """Return an array whose items are spelled one by one: there is no bound on their number."""
+    return b"[" + b",".join(comparable_json(msgspec.to_builtins(row)) for row in rows) + b"]"
 
 
 def _receipts(records: tuple[RunRecord, ...]) -> Iterator[ReceiptRow]:
@@ -182,7 +197,7 @@ def _redactions(records: tuple[RunRecord, ...]) -> Iterator[RedactionRow]:
     for record in records:
         payload = None if record.payload is msgspec.UNSET else record.payload
         for pointer, hidden in _hidden(payload, redact_value(payload), "/payload"):
-            digest = hashlib.sha256(canonical_bytes(hidden)).hexdigest()
+            digest = hashlib.sha256(comparable_json(hidden)).hexdigest()
             yield RedactionRow(sequence=record.sequence, pointer=pointer, sha256=digest)
 
 
@@ -201,7 +216,7 @@ def _hidden(value: JsonValue, shown: JsonValue, pointer: str) -> Iterator[tuple[
 
 def _packed(files: Mapping[str, bytes]) -> bytes:
     target = io.BytesIO()
-    with tarfile.open(fileobj=target, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+    with tarfile.open(fileobj=target, mode="w", format=tarfile.PAX_FORMAT) as archive:
         for name, data in files.items():
             # Nothing of the machine or the moment: one log has one bundle.
             entry = tarfile.TarInfo(name)

@@ -4,6 +4,7 @@ It decides which question is put to which module and with which status the comma
 refuses to judge logs itself, and writes into a folder only the record of a decision.
 """
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
@@ -19,9 +20,9 @@ from runnerd.console.answer import Answer, give, refuse, show
 from runnerd.console.deciding import content_of, read_decision, record_decision
 from runnerd.console.words import BUNDLE, USAGE, Request, read_request
 from runnerd.flags import usage
-from runnerd.runs.effect_facts import ResumeRules
+from runnerd.runs.effect_facts import rules_of
 from runnerd.runs.fingerprints import config_fingerprint
-from runnerd.runs.projection import project_run
+from runnerd.runs.projection import RunProjector, project_run
 from runnerd.runs.records import (
     RecordKind,
     RunRecord,
@@ -31,7 +32,7 @@ from runnerd.runs.records import (
 from runnerd.runs.resume import decide_resume
 from runnerd.runs.run_facts import collect_facts
 from runnerd.runs.run_file import RunFolder, run_file_name
-from runnerd.runs.run_log import LogFormat
+from runnerd.runs.run_log import LogEnd, LogFormat
 from runnerd.runs.run_store import RunLog, RunStore
 
 LOCK_WAIT_MS: Final = 1_000
@@ -78,15 +79,16 @@ def _list(request: Request) -> Answer:
 
 def _row(store: RunStore, run_id: str) -> run_views.RunRow:
     try:
-        log = store.read(run_id, mends=False)
-        return run_views.row_of(project_run(log.records, _rules(log)))
+        projector = RunProjector()
+        end = store.visit(run_id, projector.apply)
+        return run_views.row_of(projector.close(rules_of(end.log_format)))
     except PrpError as error:
         return run_views.RunRow(run_id=run_id, code=error.code, words=error.message)
 
 
 def _show(request: Request) -> Answer:
     log = _existing(request)
-    rules = _rules(log)
+    rules = rules_of(log.end.log_format)
     projection = project_run(log.records, rules)
     facts = collect_facts(log.records)
     decision = decide_resume(facts, config_fingerprint=_recorded(log), rules=rules)
@@ -111,7 +113,7 @@ def _resume(request: Request) -> Answer:
         collect_facts(log.records),
         config_fingerprint=_recorded(log) if config is None else _fingerprint_of(config),
         prompt=request.values.get("--prompt"),
-        rules=_rules(log),
+        rules=rules_of(log.end.log_format),
     )
     view = run_views.resume_view(request.names[0], decision)
     code = None if decision.refusal is None else decision.refusal.code
@@ -122,7 +124,7 @@ def _verify(request: Request) -> Answer:
     path = request.values.get(BUNDLE)
     if path is not None:
         manifest, contents = bundle.verify_bundle(path)
-        proven = [_proven(manifest.run_id, RunLog(contents.records, contents.end))]
+        proven = [_proven(manifest.run_id, contents.end)]
     else:
         store = _store(request)
         for run_id in request.names:
@@ -142,21 +144,21 @@ def _check_exists(store: RunStore, run_id: str) -> None:
 
 def _verified(store: RunStore, run_id: str) -> Verified:
     try:
-        return _proven(run_id, store.read(run_id, mends=False))
+        return _proven(run_id, store.visit(run_id, lambda record: None))
     except PrpError as error:
         return Verified(run_id=run_id, proof="broken", code=error.code, words=error.message)
 
 
-def _proven(run_id: str, log: RunLog) -> Verified:
-    is_chained = log.end.log_format is LogFormat.CHAINED
-    proof = "torn" if log.end.is_torn else "chained" if is_chained else "plain"
-    if not log.records:
+def _proven(run_id: str, end: LogEnd) -> Verified:
+    is_chained = end.log_format is LogFormat.CHAINED
+    proof = "torn" if end.is_torn else "chained" if is_chained else "plain"
+    if not end.record_count:
         proof = "empty"
     return Verified(
         run_id=run_id,
-        records=log.end.record_count,
+        records=end.record_count,
         proof=proof,
-        chain=log.end.chain.hex(),
+        chain=end.chain.hex(),
         words=_PROOFS[proof],
     )
 
@@ -208,6 +210,10 @@ def _lines_of_decision(record: RunRecord) -> Iterator[str]:
 
 
 def _store(request: Request) -> RunStore:
+    flag, place = request.place
+    if not os.path.isdir(place):
+        # Nothing in it would look like a folder without runs, and proven.
+        raise usage(f"{flag} names no folder")
     return RunStore(
         PosixFilesystem(),
         SystemEntropy(),
@@ -226,11 +232,6 @@ def _existing_in(store: RunStore, run_id: str) -> RunLog:
     if not log.records:
         raise PrpError(ErrorCode.UNKNOWN_RUN, "there is no record of it in this folder")
     return log
-
-
-def _rules(log: RunLog) -> ResumeRules:
-    is_chained = log.end.log_format is LogFormat.CHAINED
-    return ResumeRules.STRICT if is_chained else ResumeRules.ORIGINAL
 
 
 def _begun_with(log: RunLog) -> dict[str, JsonValue]:

@@ -59,6 +59,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     command: str
     folder: str
     """Empty for a bundle, which lies in no folder."""
+    place: tuple[str, str]
+    """The flag and the directory that was named; it must be there, other than `folder`."""
     names: tuple[str, ...]
     values: Mapping[str, str]
     as_json: bool
@@ -70,26 +72,28 @@ def read_request(arguments: Sequence[str]) -> Request:
     command, names, values = words.command, words.names, words.values
     if command == "resume" and _DRY_RUN not in words.bare:
         raise usage(f"a run is resumed by its controller; here it can only be tried: {_DRY_RUN}")
+    folder, place = _folder(values, names)
     return Request(
         command=command,
-        folder=_folder(values, names),
+        folder=folder,
+        place=place,
         names=names,
         values=values,
         as_json=words.as_json,
     )
 
 
-def _folder(values: Mapping[str, str], names: tuple[str, ...]) -> str:
+def _folder(values: Mapping[str, str], names: tuple[str, ...]) -> tuple[str, tuple[str, str]]:
     given = [flag for flag in (_RUNS, _STATE_DIR, BUNDLE) if flag in values]
     if len(given) != 1 or (given == [BUNDLE] and names):
         raise _misplaced(BUNDLE in values)
     if BUNDLE in values:
-        return ""
-    if not values[given[0]]:
-        raise usage(f"{given[0]} has no value")
-    if _RUNS in values:
-        return values[_RUNS]
-    return os.path.join(values[_STATE_DIR], RUNS_FOLDER)
+        return "", (BUNDLE, "")
+    [flag] = given
+    named = values[flag]
+    if not named:
+        raise usage(f"{flag} has no value")
+    return named if flag == _RUNS else os.path.join(named, RUNS_FOLDER), (flag, named)
 
 
 def _misplaced(has_bundle: bool) -> PrpError:

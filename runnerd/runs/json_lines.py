@@ -13,6 +13,7 @@ from protocol.errors import ErrorCode, PrpError
 
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
+_encode_sorted = msgspec.json.Encoder(order="sorted").encode
 
 
 class ParsedJson(msgspec.Struct, frozen=True):
@@ -57,6 +58,23 @@ def spell_json(value: JsonValue) -> bytes:
     if b"null" in spelled and has_no_json(value):
         raise _invalid("a number that JSON cannot hold")
     return spelled
+
+
+def comparable_json(value: JsonValue) -> bytes:
+    """Return one spelling of a value that was read, whatever its size: equal values have one.
+
+    Raises PrpError ``message_invalid`` for half a character in a value beyond the bounds of
+    `canonical_bytes`.
+    """
+    try:
+        return canonical_bytes(value)
+    except PrpError:
+        # Larger than a canonical value may be; the plain sorted spelling will do.
+        pass
+    try:
+        return _encode_sorted(value)
+    except (UnicodeEncodeError, RecursionError):
+        raise _invalid("half a character or no end of nesting in a value of this size") from None
 
 
 def has_no_json(value: JsonValue) -> bool:

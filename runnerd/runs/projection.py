@@ -85,19 +85,34 @@ def project_run(
 
     Source: durable-runs 5, "Projection status".
     """
-    facts = RunFacts()
-    checkpoint_ids: dict[str, None] = {}
+    projector = RunProjector()
     for record in records:
-        facts.apply(record)
+        projector.apply(record)
+    return projector.close(rules)
+
+
+class RunProjector:
+    """`project_run` for who learns only at the end of the log whose rules hold."""
+
+    def __init__(self) -> None:
+        self._facts = RunFacts()
+        self._checkpoint_ids: dict[str, None] = {}
+
+    def apply(self, record: RunRecord) -> None:
+        """Take the next record."""
+        self._facts.apply(record)
         payload = record.payload
         if record.kind is RecordKind.CHECKPOINT and isinstance(payload, dict):
-            checkpoint_ids[str(payload.get("checkpointId"))] = None
-    facts.close()
-    for finding in _REFUSED:
-        evidence = facts.findings.get(finding)
-        if evidence is not None:
-            raise _refusal(finding, evidence)
-    return _projection(facts, tuple(checkpoint_ids), rules)
+            self._checkpoint_ids[str(payload.get("checkpointId"))] = None
+
+    def close(self, rules: ResumeRules) -> RunProjection:
+        """Return the view after the last record; raises what `project_run` raises."""
+        self._facts.close()
+        for finding in _REFUSED:
+            evidence = self._facts.findings.get(finding)
+            if evidence is not None:
+                raise _refusal(finding, evidence)
+        return _projection(self._facts, tuple(self._checkpoint_ids), rules)
 
 
 def _projection(

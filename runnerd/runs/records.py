@@ -17,6 +17,7 @@ from msgspec import UNSET, UnsetType
 
 from protocol.canonical_json import JsonValue
 from protocol.errors import ErrorCode, PrpError
+from protocol.limits import RUN_LOG_ID_LENGTH_MAX
 
 RECORD_VERSION: Final = 1
 CHAIN_MEMBER: Final = "chain"
@@ -28,7 +29,7 @@ JSON_BLANKS: Final = (
 )
 """What trimming takes away (ECMA-262, WhiteSpace and LineTerminator)."""
 
-_RUN_ID: Final = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
+_RUN_ID: Final = re.compile(rf"[A-Za-z0-9_-]{{1,{RUN_LOG_ID_LENGTH_MAX}}}", re.ASCII)
 _MEMBERS: Final = frozenset(
     ("version", "runId", "sequence", "timestamp", "kind", "payload", "eventId")
 )
@@ -210,7 +211,8 @@ class TraceEntry(msgspec.Struct, frozen=True, kw_only=True):
 def check_run_id(run_id: str) -> None:
     """Refuse a run id that is not a plain file name: PrpError ``invalid_run_id``."""
     if _RUN_ID.fullmatch(run_id) is None:
-        raise PrpError(ErrorCode.INVALID_RUN_ID, "a run id is letters, digits, _ and -")
+        words = f"a run id is up to {RUN_LOG_ID_LENGTH_MAX} letters, digits, _ and -"
+        raise PrpError(ErrorCode.INVALID_RUN_ID, words)
 
 
 def is_instant(text: object) -> bool:
@@ -261,7 +263,7 @@ def read_record(value: JsonValue, run_id: str) -> RunRecord:
     if whole_number(value.get("version")) != RECORD_VERSION:
         raise corrupt("version")
     if value.get("runId") != run_id:
-        raise corrupt("runId")
+        raise corrupt("runId: the record is of another run")
     sequence = whole_number(value.get("sequence"))
     if sequence is None:
         raise corrupt("sequence")

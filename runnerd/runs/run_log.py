@@ -22,11 +22,11 @@ from typing import Final
 
 import msgspec
 
-from protocol.canonical_json import JsonValue, canonical_bytes
+from protocol.canonical_json import JsonValue
 from protocol.digest import LABEL_PREFIX, framed
 from protocol.errors import ErrorCode, PrpError
 from protocol.limits import RUN_RECORD_BYTES_MAX
-from runnerd.runs.json_lines import ParsedJson, parse_json, spell_json
+from runnerd.runs.json_lines import ParsedJson, comparable_json, parse_json, spell_json
 from runnerd.runs.records import (
     CHAIN_MEMBER,
     JSON_BLANKS,
@@ -47,8 +47,6 @@ _BEFORE_LINK: Final = f',"{CHAIN_MEMBER}":"{LABEL_PREFIX}'.encode()
 _AFTER_LINK: Final = b'"}'
 _SUFFIX_LENGTH: Final = len(_BEFORE_LINK) + _HEX_LENGTH + len(_AFTER_LINK)
 _SUFFIX: Final = re.compile(re.escape(_BEFORE_LINK) + b"[0-9a-f]{64}" + re.escape(_AFTER_LINK))
-
-_encode_sorted = msgspec.json.Encoder(order="sorted").encode
 
 
 class LogFormat(enum.Enum):
@@ -261,18 +259,7 @@ def is_same_record(one: RunRecord, other: RunRecord) -> bool:
 def _comparable(record: RunRecord) -> bytes:
     parsed = _parsed(_spelled(record_members(record)))
     assert parsed is not None, "what was spelled is JSON"
-    try:
-        return canonical_bytes(parsed.json)
-    except PrpError:
-        # Larger than a canonical value may be; the plain sorted spelling will do.
-        return _sorted(parsed.json)
-
-
-def _sorted(value: JsonValue) -> bytes:
-    try:
-        return _encode_sorted(value)
-    except UnicodeEncodeError:
-        raise corrupt("half a character in a record of this size") from None
+    return comparable_json(parsed.json)
 
 
 def _parsed(line: bytes) -> ParsedJson | None:

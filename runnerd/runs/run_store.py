@@ -141,10 +141,23 @@ class RunStore:
     def read(self, run_id: str, *, mends: bool = True) -> RunLog:
         """Return a whole log; empty if there is none. See `scan`."""
         records: list[RunRecord] = []
-        end = _drain(self._pass(run_id), records)
+        end = self.visit(run_id, records.append)
         if end.is_torn and mends:
             self._mend(run_id)
         return RunLog(tuple(records), end)
+
+    def visit(self, run_id: str, take: Callable[[RunRecord], None]) -> LogEnd:
+        """Hand each record to ``take`` and return how the log ends; nothing is mended.
+
+        Nothing may be concluded before this returns. Raises what `scan` raises.
+        """
+        passing = self._pass(run_id)
+        while True:
+            try:
+                take(next(passing))
+            except StopIteration as stop:
+                end: LogEnd = stop.value
+                return end
 
     def append(self, record: RunRecord, durability: Durability) -> Acknowledgement:
         """Add one record under the run's lock; see `RunWriter.append`.
@@ -292,15 +305,6 @@ class RunStore:
             self._folder = RunFolder(self._fs, self._entropy, directory)
             self._is_private = True
         return self._folder
-
-
-def _drain(passing: Generator[RunRecord, None, LogEnd], records: list[RunRecord]) -> LogEnd:
-    while True:
-        try:
-            records.append(next(passing))
-        except StopIteration as stop:
-            end: LogEnd = stop.value
-            return end
 
 
 def _is_of_a_run(name: str) -> bool:

@@ -9,9 +9,10 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from protocol.canonical_json import JsonValue, canonical_bytes
+from protocol.canonical_json import JsonValue
 from protocol.errors import ErrorCode, PrpError
 from runnerd.runs.codes import RunStatus
+from runnerd.runs.json_lines import comparable_json
 from runnerd.runs.metrics import RunMetrics
 from runnerd.runs.outcome import Outcome
 from runnerd.runs.records import OperationSnapshot, OperationState
@@ -176,8 +177,12 @@ def encode_snapshot(snapshot: RunSnapshot) -> bytes:
     Raises:
         PrpError: ``invalid_run_snapshot`` if it is not pure JSON.
     """
-    encoded = msgspec.json.encode(snapshot)
-    if read_snapshot(msgspec.json.decode(encoded)) != snapshot:
+    try:
+        encoded = msgspec.json.encode(snapshot)
+        is_the_same = read_snapshot(msgspec.json.decode(encoded)) == snapshot
+    except (UnicodeEncodeError, TypeError, RecursionError, msgspec.MsgspecError) as error:
+        raise _invalid(f"not JSON: {type(error).__name__}") from None
+    if not is_the_same:
         raise _invalid("it does not survive its own encoding")
     return encoded
 
@@ -207,7 +212,7 @@ def check_result(result: Mapping[str, JsonValue]) -> RunSnapshot:
     snapshot = read_snapshot(inner)
     assert isinstance(inner, dict), "read_snapshot accepts objects only"
     for member in _SHARED_WITH_RESULT:
-        if member in result and canonical_bytes(result[member]) != canonical_bytes(inner[member]):
+        if member in result and not _are_equal(result[member], inner[member]):
             raise _invalid(f"{member} differs between the result and its snapshot")
     return snapshot
 
@@ -232,6 +237,13 @@ def fresh_readiness(outcome: Outcome, evaluation: Evaluation) -> ReleaseReadines
     if evaluation.security_findings:
         blockers.append("there are security findings")
     return ReleaseReadiness(ready=not blockers, blockers=tuple(blockers), warnings=())
+
+
+def _are_equal(one: JsonValue, other: JsonValue) -> bool:
+    try:
+        return comparable_json(one) == comparable_json(other)
+    except PrpError:
+        return False
 
 
 def _invalid(what: str) -> PrpError:

@@ -4,6 +4,7 @@ import pytest
 
 from protocol.canonical_json import JsonValue
 from protocol.errors import ErrorCode, PrpError
+from protocol.limits import RUN_LOG_ID_LENGTH_MAX
 from runnerd.runs.records import (
     OperationRecord,
     RecordKind,
@@ -116,7 +117,7 @@ def test_payload_that_does_not_fit_is_corrupt_and_unknown_members_are_no_reason(
         assert caught.value.code is ErrorCode.RUN_STATE_CORRUPT
 
 
-@pytest.mark.parametrize("run_id", ["a", "A-z_0", "-", "x" * 300])
+@pytest.mark.parametrize("run_id", ["a", "A-z_0", "-", "x" * RUN_LOG_ID_LENGTH_MAX])
 def test_plain_names_are_run_ids(run_id: str) -> None:
     check_run_id(run_id)
 

@@ -5,6 +5,7 @@ import pytest
 
 from protocol.canonical_json import JsonValue
 from protocol.errors import ErrorCode, PrpError
+from protocol.limits import JSON_NODES_MAX
 from runnerd.runs.codes import RunStatus
 from runnerd.runs.metrics import run_metrics
 from runnerd.runs.outcome import Outcome
@@ -13,6 +14,7 @@ from runnerd.runs.snapshot import (
     SNAPSHOT_MEMBERS,
     Evaluation,
     RunSnapshot,
+    TraceItem,
     check_result,
     encode_snapshot,
     fresh_readiness,
@@ -145,6 +147,35 @@ def test_result_that_contradicts_its_snapshot_is_refused(name: str) -> None:
 
     with pytest.raises(PrpError) as caught:
         check_result({**result, name: {"other": 1}})
+
+    assert caught.value.code is ErrorCode.INVALID_RUN_SNAPSHOT
+
+
+def test_result_with_a_trace_longer_than_any_message_is_compared_as_well() -> None:
+    entry: JsonValue = {
+        "eventId": "e",
+        "runId": "run-a",
+        "sequence": 1,
+        "timestamp": "now",
+        "event": {},
+    }
+    trace: JsonValue = [entry] * JSON_NODES_MAX
+    inner = {**members(), "trace": trace}
+    result: dict[str, JsonValue] = {**inner, "snapshot": inner}
+
+    assert len(check_result(result).trace) == JSON_NODES_MAX
+    with pytest.raises(PrpError):
+        check_result({**result, "trace": [entry]})
+
+
+def test_half_a_character_cannot_be_in_a_snapshot() -> None:
+    entry = TraceItem(
+        event_id="e", run_id="run-a", sequence=1, timestamp="now", event={"x": "\ud800"}
+    )
+    broken = msgspec.structs.replace(snapshot(), trace=(entry,))
+
+    with pytest.raises(PrpError) as caught:
+        encode_snapshot(broken)
 
     assert caught.value.code is ErrorCode.INVALID_RUN_SNAPSHOT
 
