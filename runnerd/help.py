@@ -174,7 +174,10 @@ COMMAND_ENDS: Final[dict[ErrorCode, tuple[str, str]]] = {
     ErrorCode.EFFECT_RECEIPT_CONFLICT: ("the decision cannot be made", _LOOK_AT_RUN),
     ErrorCode.TOOL_LIFECYCLE_INVALID: ("the phases of a call do not follow", _LOOK_AT_LOG),
     ErrorCode.INVALID_RUN_SNAPSHOT: ("the run's end contradicts itself", _LOOK_AT_LOG),
-    ErrorCode.RUN_STATE_LOCKED: ("another process writes this run", "end it first"),
+    ErrorCode.RUN_STATE_LOCKED: (
+        "another process writes this run",
+        "wait for it or end it; no lock is removed while its process lives",
+    ),
     ErrorCode.RUN_STATE_FAILED: ("the disk refused", "check the disk and the path"),
     ErrorCode.DURABILITY_BARRIER_FAILED: (
         "the disk may not have kept what was written",

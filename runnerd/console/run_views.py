@@ -4,7 +4,8 @@ It decides what of a log is worth a line. It refuses to judge: projection, plan 
 verification do, and their words are passed on.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 import msgspec
@@ -18,6 +19,14 @@ from runnerd.runs.resume_table import Finding
 
 _SHOWN_MEMBERS: Final = ("tool", "status", "stepId", "callId", "outcome", "reason", "state")
 _SHOWN_CHARS: Final = 60
+_UNKNOWN_STATUS: Final[Mapping[ErrorCode | None, str]] = MappingProxyType(
+    {
+        ErrorCode.RUN_STATE_FAILED: "unreadable",
+        ErrorCode.RUN_STATE_LOCKED: "locked",
+        ErrorCode.UNKNOWN_RUN: "empty",
+    }
+)
+"""What a list says of a run whose log tells no status; for any other reason it is damaged."""
 
 
 class RunRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -170,7 +179,7 @@ def lines_of_list(rows: Iterable[RunRow]) -> Iterator[str]:
         [
             (
                 row.run_id,
-                row.status or "damaged",
+                row.status or _UNKNOWN_STATUS.get(row.code, "damaged"),
                 row.operation or "-",
                 row.finish_reason or (row.code.value if row.code else "-"),
                 _resumable(row),

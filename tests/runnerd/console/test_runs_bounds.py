@@ -95,3 +95,23 @@ def test_bundle_that_does_not_fit_on_the_disk_is_not_left_half(tmp_path: Path) -
     assert ended.returncode == 74
     assert ended.stderr.startswith("runnerd: run_state_failed: the bundle: ")
     assert not bundle.exists()
+
+
+def test_list_tells_a_log_that_cannot_be_read_from_a_damaged_and_from_an_empty_one(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "broken.jsonl").write_bytes(b"{}\n")
+    (tmp_path / "empty.jsonl").touch()
+    (tmp_path / "folder.jsonl").mkdir()
+    (tmp_path / "owned.jsonl").touch()
+    (tmp_path / "owned.jsonl.lock").write_text("{}")
+
+    status, text = said(capfd, "list", "--runs", str(tmp_path))
+
+    assert status == 0
+    assert [line.split()[:2] for line in text.splitlines()[1:]] == [
+        ["broken", "damaged"],
+        ["empty", "empty"],
+        ["folder", "unreadable"],
+        ["owned", "locked"],
+    ]
