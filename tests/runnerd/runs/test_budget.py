@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from protocol.canonical_json import JsonValue
 from protocol.errors import ErrorCode, PrpError
 from runnerd.runs.budget import (
     Allocation,
@@ -79,6 +80,28 @@ def test_missing_cost_is_named_and_the_limits_it_blinds_are_said() -> None:
     assert budget.violation is None
     assert budget.missing == ("costUsd",)
     assert budget.blind_limits == ("maxTokens",)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "cost_usd", "missing"),
+    [(None, None, ("costUsd", "tokens")), (5, None, ("costUsd",)), (None, 0.5, ("tokens",))],
+)
+def test_number_that_one_turn_lacked_stays_missing_also_over_a_resumption(
+    tokens: int | None, cost_usd: float | None, missing: tuple[str, ...]
+) -> None:
+    limits = {"maxTokens": 100, "maxCostUsd": 1}
+    told: dict[str, JsonValue] = {"type": "turn_end", "tokens": tokens, "costUsd": cost_usd}
+
+    live = end_turn(with_limits(**limits), tokens=tokens, cost_usd=cost_usd)
+    resumed = replay(with_limits(**limits), told)
+
+    for budget in (live, resumed, end_turn(live, tokens=1, cost_usd=0.1)):
+        assert budget.missing == missing
+        assert budget.blind_limits == ("maxTokens", "maxCostUsd")
+
+
+def test_missing_numbers_blind_no_limit_that_is_not_set() -> None:
+    assert end_turn(with_limits(), tokens=None, cost_usd=None).blind_limits == ()
 
 
 def test_reported_numbers_blind_nothing() -> None:
