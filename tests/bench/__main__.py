@@ -24,6 +24,7 @@ from tests.bench import (
     run_plan,
     startup,
     throughput,
+    weeks,
 )
 from tests.bench.figures import Failed, Figure, Measured, Outcome, as_json, table
 from tests.bench.site import FULL, LONG, QUICK, Measurement, Site
@@ -37,6 +38,7 @@ MEASUREMENTS: Final[tuple[Measurement, ...]] = (
     *run_log.MEASUREMENTS,
     *run_plan.MEASUREMENTS,
     *full_outbox.MEASUREMENTS,
+    *weeks.MEASUREMENTS,
 )
 EXIT_MEASURED: Final = 0
 EXIT_FAILED: Final = 1

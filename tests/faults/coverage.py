@@ -108,6 +108,7 @@ _PLACES: Final[tuple[tuple[str, tuple[Part, ...]], ...]] = (
     ("protocol/base/", (Part.RUNNER,)),
     ("protocol/", _BOTH),
     ("simulator/", _BOTH),
+    ("soak/", _BOTH),
 )
 
 
