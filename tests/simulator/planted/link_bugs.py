@@ -123,7 +123,8 @@ BUGS: Final = (
                 "protocol/canonical_json.py",
                 "    except (msgspec.DecodeError, RecursionError):\n"
                 "        return _parse_unusual(data, depth, nodes)\n",
-                "    except msgspec.DecodeError:\n        return _parse_unusual(data, depth, nodes)\n",
+                "    except msgspec.DecodeError:\n"
+                "        return _parse_unusual(data, depth, nodes)\n",
             ),
         ),
         stack="full",
