@@ -7,7 +7,7 @@ durable: what it sends comes from nowhere.
 import asyncio
 import shutil
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -45,7 +45,7 @@ async def send(client: RunnerClient, events: Sequence[bytes], last: int) -> floa
 @asynccontextmanager
 async def client_of(
     url: str, config: RunConfig, token: Secret, history: int = 0
-) -> AsyncIterator[RunnerClient]:
+) -> AsyncGenerator[RunnerClient]:
     """Connect as the runner of ``config`` with so many events acknowledged."""
     client = await RunnerClient.dial(url, config)
     try:
@@ -65,7 +65,7 @@ async def client_of(
 @asynccontextmanager
 async def our_client(
     controller: OurController, history: int
-) -> AsyncIterator[tuple[RunnerClient, RunConfig]]:
+) -> AsyncGenerator[tuple[RunnerClient, RunConfig]]:
     """Connect to a new run of ours that is given so many events first."""
     config = await controller.new_run()
     async with client_of(controller.url, config, await controller.ticket(config)) as client:
@@ -113,7 +113,7 @@ class UpstreamHistory:
         self._url = opened.connect_url
 
     @asynccontextmanager
-    async def _client(self, history: int) -> AsyncIterator[RunnerClient]:
+    async def _client(self, history: int) -> AsyncGenerator[RunnerClient]:
         token = Secret((await self._driver.ticket()).ticket)
         async with client_of(self._url, self.config, token, history) as client:
             yield client
@@ -122,7 +122,7 @@ class UpstreamHistory:
 @asynccontextmanager
 async def upstream_history(
     peer: UpstreamController, directory: Path, history: int
-) -> AsyncIterator[UpstreamHistory]:
+) -> AsyncGenerator[UpstreamHistory]:
     """Run the upstream controller for the length of the block."""
     async with upstream_driver(peer) as driver:
         upstream = UpstreamHistory(driver, directory, history)

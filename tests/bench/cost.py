@@ -9,7 +9,7 @@ import contextlib
 import re
 import sqlite3
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -95,7 +95,7 @@ class Watch:
 
 
 @contextlib.contextmanager
-def watched() -> Iterator[Watch]:
+def watched() -> Generator[Watch]:
     """Look at every writing connection that stores open during the block."""
     watch = Watch()
 

@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -128,7 +128,7 @@ class OurController:
 
 
 @asynccontextmanager
-async def our_controller(directory: Path) -> AsyncIterator[OurController]:
+async def our_controller(directory: Path) -> AsyncGenerator[OurController]:
     """Run our controller over a store in ``directory`` for the length of the block."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "tests.bench.controller_process", str(directory)),

@@ -8,7 +8,7 @@ import datetime
 import os
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -157,7 +157,7 @@ class Pipes:
 @asynccontextmanager
 async def agent_run(
     controller: OurController, directory: Path, extra: Sequence[str] = QUIET
-) -> AsyncIterator[AgentRun]:
+) -> AsyncGenerator[AgentRun]:
     """Start a runner and its agent on a new run, for the length of the block.
 
     Args:

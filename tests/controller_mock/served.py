@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 
 from controller_mock.controller import Controller, open_controller
@@ -70,7 +70,7 @@ class Served:
 @contextlib.asynccontextmanager
 async def served(
     directory: Path, decorate: Callable[[Store], Store] | None = None
-) -> AsyncIterator[Served]:
+) -> AsyncGenerator[Served]:
     """Serve one run from a store in ``directory``; an earlier test's run is taken up again."""
     inner = open_store(directory / "data")
     store = inner if decorate is None else decorate(inner)

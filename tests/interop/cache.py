@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -47,7 +47,7 @@ def published(name: str, key: str, build: Callable[[Path], None]) -> Path:
 
 
 @contextmanager
-def cache_lock(name: str) -> Iterator[None]:
+def cache_lock(name: str) -> Generator[None]:
     """Hold a lock of the cache against other processes; the kernel drops it with its holder."""
     cache_folder().mkdir(parents=True, exist_ok=True)
     with (cache_folder() / name).open("a") as lock:

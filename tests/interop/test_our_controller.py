@@ -1,7 +1,7 @@
 """Our controller against the upstream runner binary, which has no provider here."""
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -80,7 +80,7 @@ class Session:
 
 
 @asynccontextmanager
-async def session(peer: UpstreamRunner, folder: Path) -> AsyncIterator[Session]:
+async def session(peer: UpstreamRunner, folder: Path) -> AsyncGenerator[Session]:
     store = open_store(folder / "controller" / "controller.db")
     config = run_config(RUN, LEASE_TTL_MS)
     async with open_controller(store) as controller:

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -128,7 +128,7 @@ class Daemon:
 @contextmanager
 def daemon(
     arguments: Sequence[str], *, ticket: str | None = TICKET, **environment: str
-) -> Iterator[Daemon]:
+) -> Generator[Daemon]:
     """Run a daemon for the length of a test."""
     started = Daemon(arguments, ticket=ticket, **environment)
     try:

@@ -3,7 +3,7 @@
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -125,7 +125,7 @@ class Conversation:
             self.authority.ticket_is_used = False
 
     @contextmanager
-    def next_runner(self) -> Iterator[None]:
+    def next_runner(self) -> Generator[None]:
         """Run the next runner on the same state."""
         before = self.authority.connections
         arguments = flags(self.server.url, self.folder / "state")
@@ -141,7 +141,7 @@ def conversation(
     script: str | None = None,
     prepared: dict[str, object] | None = None,
     **provider: object,
-) -> Iterator[Conversation]:
+) -> Generator[Conversation]:
     """Run a daemon that starts a turn at once with this program or this script.
 
     Args:

@@ -2,7 +2,7 @@
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -212,7 +212,7 @@ def test_slow_sync_lets_the_lease_live_and_every_claim_wait(story: Story) -> Non
 
 
 @contextmanager
-def prepared(tmp_path: Path) -> Iterator[tuple[PeerServer, Daemon, Authority]]:
+def prepared(tmp_path: Path) -> Generator[tuple[PeerServer, Daemon, Authority]]:
     authority = with_turn("echo one")
     del authority.pending[2]
     with connected(tmp_path, authority) as (server, run):

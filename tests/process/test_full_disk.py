@@ -3,7 +3,7 @@
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -63,7 +63,7 @@ def clear(disk: Path) -> None:
 
 
 @contextmanager
-def running(disk: Path, authority: Authority, *more: str) -> Iterator[tuple[PeerServer, Daemon]]:
+def running(disk: Path, authority: Authority, *more: str) -> Generator[tuple[PeerServer, Daemon]]:
     with (
         serving(authority) as server,
         daemon([*flags(server.url, disk / "state"), *more]) as run,

@@ -2,7 +2,7 @@
 
 import json
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -23,7 +23,7 @@ FRESH_TICKET = "bootstrap_fresh"
 @contextmanager
 def connected(
     tmp_path: Path, authority: Authority | None = None, *more: str
-) -> Iterator[tuple[PeerServer, Daemon]]:
+) -> Generator[tuple[PeerServer, Daemon]]:
     """Run a daemon against a server, welcomed."""
     with (
         serving(authority or Authority()) as server,

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import json
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
@@ -25,7 +25,7 @@ PREPARE = {"provider": {"kind": "command", "argv": ["/bin/true"], "cwd": "/"}}
 
 
 @contextlib.asynccontextmanager
-async def controller(directory: Path, port: int = 0) -> AsyncIterator[tuple[Controller, Bound]]:
+async def controller(directory: Path, port: int = 0) -> AsyncGenerator[tuple[Controller, Bound]]:
     store = open_store(directory)
     try:
         async with open_controller(store) as running:

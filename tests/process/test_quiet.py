@@ -3,7 +3,7 @@
 import contextlib
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -31,7 +31,7 @@ def program_pid(tmp_path: Path) -> int:
 
 
 @contextlib.contextmanager
-def quiet_turn(tmp_path: Path, lease_ms: int = LEASE_MS) -> Iterator[tuple[PeerServer, Daemon]]:
+def quiet_turn(tmp_path: Path, lease_ms: int = LEASE_MS) -> Generator[tuple[PeerServer, Daemon]]:
     """Run a daemon whose program has said one line and says nothing more."""
     authority = with_turn(QUIET)
     authority.lease_ttl_ms = lease_ms
@@ -41,7 +41,7 @@ def quiet_turn(tmp_path: Path, lease_ms: int = LEASE_MS) -> Iterator[tuple[PeerS
 
 
 @contextlib.contextmanager
-def paused(run: Daemon) -> Iterator[None]:
+def paused(run: Daemon) -> Generator[None]:
     """Stop the process, and let it go on at the end of the block."""
     run.signal(signal.SIGSTOP)
     wait_until(lambda: state_of(run.pid) == "T")

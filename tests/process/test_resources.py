@@ -6,7 +6,7 @@ import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -66,7 +66,7 @@ def test_nothing_grows_over_many_reconnects(tmp_path: Path) -> None:
 
 
 @contextlib.contextmanager
-def without_descriptors(pid: int) -> Iterator[None]:
+def without_descriptors(pid: int) -> Generator[None]:
     """Leave a living process no number for another descriptor."""
     soft, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
     taken = {int(name) for name in os.listdir(f"/proc/{pid}/fd")}
@@ -124,7 +124,7 @@ def test_turn_without_descriptors_fails_by_name_and_the_next_one_succeeds(tmp_pa
 
 
 @contextlib.contextmanager
-def busy_neighbours() -> Iterator[None]:
+def busy_neighbours() -> Generator[None]:
     """Let every processor be wanted by somebody else."""
     spin = [sys.executable, "-c", "while True: pass"]
     spinners = [subprocess.Popen(spin) for _ in range(2 * (os.cpu_count() or 1))]

@@ -4,7 +4,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.process
 
 
 @contextmanager
-def over(tmp_path: Path) -> Iterator[tuple[PeerServer, Path]]:
+def over(tmp_path: Path) -> Generator[tuple[PeerServer, Path]]:
     """Run a daemon that says something and ends, with a ticket ready for the next one."""
     with connected(tmp_path) as (server, run):
         authority = server.authority
@@ -35,7 +35,7 @@ def over(tmp_path: Path) -> Iterator[tuple[PeerServer, Path]]:
 
 
 @contextmanager
-def next_one(server: PeerServer, state: Path) -> Iterator[Daemon]:
+def next_one(server: PeerServer, state: Path) -> Generator[Daemon]:
     with daemon(flags(server.url, state), ticket=FRESH_TICKET) as run:
         yield run
 

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
@@ -116,7 +116,7 @@ class Site:
 
 
 @contextlib.asynccontextmanager
-async def site(folder: Path, tool: Tool | None) -> AsyncIterator[Site]:
+async def site(folder: Path, tool: Tool | None) -> AsyncGenerator[Site]:
     made = Site(folder)
     await made.open(tool)
     try:

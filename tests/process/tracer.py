@@ -9,7 +9,7 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
 
 import pytest
@@ -91,7 +91,7 @@ class TracedDaemon(Daemon):
 
 
 @contextlib.contextmanager
-def traced(folder: Path, arguments: Sequence[str], *injections: str) -> Iterator[TracedDaemon]:
+def traced(folder: Path, arguments: Sequence[str], *injections: str) -> Generator[TracedDaemon]:
     """Run a daemon below strace for the length of a test."""
     started = TracedDaemon(folder, arguments, *injections)
     try:
@@ -101,7 +101,7 @@ def traced(folder: Path, arguments: Sequence[str], *injections: str) -> Iterator
 
 
 @contextlib.contextmanager
-def attached(pid: int, folder: Path, *injections: str) -> Iterator[Path]:
+def attached(pid: int, folder: Path, *injections: str) -> Generator[Path]:
     """Strike the calls of a running daemon from now on; yields the trace."""
     trace = folder / "attached"
     options = ["-f", "-y", "-o", str(trace), "-e", "trace=clone,clone3,vfork,fork,fsync"]

@@ -7,7 +7,7 @@ import select
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 from tests.runnerd.peer import PATH, Authority, Peer, Tamper
@@ -64,7 +64,7 @@ class PeerServer:
             assert self._changed.wait_for(predicate, PATIENCE_S), f"it never came to: {what}"
 
     @contextmanager
-    def changing(self) -> Iterator[None]:
+    def changing(self) -> Generator[None]:
         """Change peers or the authority between two turns of the server, then let it write."""
         with self._changed:
             yield
@@ -141,7 +141,7 @@ class PeerServer:
 
 
 @contextmanager
-def serving(authority: Authority, tls: ssl.SSLContext | None = None) -> Iterator[PeerServer]:
+def serving(authority: Authority, tls: ssl.SSLContext | None = None) -> Generator[PeerServer]:
     """Serve an authority for the length of a test."""
     server = PeerServer(authority, tls)
     server.start()

@@ -3,7 +3,7 @@
 import asyncio
 import errno
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -97,7 +97,7 @@ class Running:
 
 
 @asynccontextmanager
-async def running(authority: Authority) -> AsyncIterator[Running]:
+async def running(authority: Authority) -> AsyncGenerator[Running]:
     """Bring a runner to its welcome and let its shell serve."""
     store, clock, stops = HeldStore(), SystemClock(), StopSignals()
     with serving(authority) as server:

@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +60,7 @@ class Console:
 
 
 @contextlib.asynccontextmanager
-async def console(*arguments: str) -> AsyncIterator[Console]:
+async def console(*arguments: str) -> AsyncGenerator[Console]:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-P", "-m", "controller_mock", *arguments),
         stdin=asyncio.subprocess.DEVNULL,

@@ -6,7 +6,7 @@ Knows nothing of what a test expects of the controller.
 import asyncio
 import itertools
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -313,7 +313,7 @@ class Driver:
 
 
 @asynccontextmanager
-async def upstream_driver(peer: UpstreamController) -> AsyncIterator[Driver]:
+async def upstream_driver(peer: UpstreamController) -> AsyncGenerator[Driver]:
     """Run one upstream controller process for the length of the block.
 
     Its standard error is the test's own. At the end of the block the runners that it launched

@@ -11,7 +11,7 @@ import select
 import sys
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -114,7 +114,7 @@ class Bench:
 
 
 @contextlib.asynccontextmanager
-async def bench(folder: Path, environ: Mapping[str, str] | None = None) -> AsyncIterator[Bench]:
+async def bench(folder: Path, environ: Mapping[str, str] | None = None) -> AsyncGenerator[Bench]:
     """Give a bench and leave no process behind, whatever happens."""
     made = Bench(folder, environ)
     try:

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +93,7 @@ class TalkBench(Bench):
 
 
 @contextlib.asynccontextmanager
-async def talk_bench(folder: Path) -> AsyncIterator[TalkBench]:
+async def talk_bench(folder: Path) -> AsyncGenerator[TalkBench]:
     async with bench(folder) as plain:
         made = TalkBench.__new__(TalkBench)
         made.__dict__ = plain.__dict__

@@ -4,7 +4,7 @@ import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -26,7 +26,7 @@ while True:
 
 
 @contextlib.contextmanager
-def started(folder: Path, *argv: str) -> Iterator[tuple[Descendants, "subprocess.Popen[bytes]"]]:
+def started(folder: Path, *argv: str) -> Generator[tuple[Descendants, "subprocess.Popen[bytes]"]]:
     descendants = Descendants()
     descendants.adopt_orphans(adopt=True)
     with subprocess.Popen(

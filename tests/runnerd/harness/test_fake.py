@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -60,7 +60,7 @@ class Fake:
 
 
 @contextmanager
-def playing(folder: Path, steps: list[dict[str, Any]], *more: str) -> Iterator[Fake]:
+def playing(folder: Path, steps: list[dict[str, Any]], *more: str) -> Generator[Fake]:
     path = folder / "script.json"
     path.write_text(
         json.dumps(

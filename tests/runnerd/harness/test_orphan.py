@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Literal
 
@@ -82,7 +82,7 @@ class Predecessor:
 @contextlib.contextmanager
 def predecessor(
     folder: Path, *argv: str, lines: int = 1, does_release: bool = True
-) -> Iterator[Predecessor]:
+) -> Generator[Predecessor]:
     made = Predecessor(folder, *argv, lines=lines, does_release=does_release)
     try:
         yield made

@@ -4,7 +4,7 @@ import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Generator
 
 import pytest
 from msgspec import structs
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.process
 
 
 @contextlib.contextmanager
-def child(*argv: str, **environ: str) -> Iterator["subprocess.Popen[bytes]"]:
+def child(*argv: str, **environ: str) -> Generator["subprocess.Popen[bytes]"]:
     with subprocess.Popen(argv, env=environ, stdout=subprocess.PIPE) as popen:
         try:
             yield popen

@@ -7,7 +7,7 @@ import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -20,7 +20,7 @@ PATH = {"PATH": os.environ["PATH"]}
 
 
 @contextlib.contextmanager
-def spawned(*argv: str, cwd: str = "/", **environment: str) -> Iterator[GatedProcess]:
+def spawned(*argv: str, cwd: str = "/", **environment: str) -> Generator[GatedProcess]:
     process = spawn(argv, cwd, PATH | environment)
     try:
         yield process

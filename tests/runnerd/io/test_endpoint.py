@@ -1,7 +1,7 @@
 """Tests of the endpoint over real sockets: dialling on the loop and orders for a connection."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 import anyio
@@ -44,7 +44,7 @@ class Posts:
 
 
 @asynccontextmanager
-async def endpoint_for(url: str) -> AsyncIterator[tuple[Endpoint, Posts]]:
+async def endpoint_for(url: str) -> AsyncGenerator[tuple[Endpoint, Posts]]:
     posts = Posts()
     caller = Caller(SETTINGS, parse_url(url), Secret(TICKET), SystemEntropy())
     async with anyio.create_task_group() as tasks:

@@ -6,7 +6,7 @@ to touch any other module.
 
 import contextlib
 import random
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Final
 
 import structlog
@@ -24,7 +24,7 @@ class _Seeded:
 
 
 @contextlib.contextmanager
-def silent_logs() -> Iterator[None]:
+def silent_logs() -> Generator[None]:
     """Let the controller log nothing while the block lasts."""
     kept = structlog.get_config()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(_CRITICAL))
@@ -35,7 +35,7 @@ def silent_logs() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def seeded_library(seed: int) -> Iterator[None]:
+def seeded_library(seed: int) -> Generator[None]:
     """Let masks and upgrade keys follow from the seed while the block lasts."""
     modules = (frames, utils)
     kept = [vars(module)["secrets"] for module in modules]

@@ -11,7 +11,7 @@ import heapq
 import itertools
 import math
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from typing import Any, Final, TypeVarTuple, cast
 
 from tests.simulator.machine import Machine
@@ -137,7 +137,7 @@ def as_loop(loop: VirtualLoop) -> asyncio.AbstractEventLoop:
 
 
 @contextlib.contextmanager
-def running(loop: VirtualLoop) -> Iterator[None]:
+def running(loop: VirtualLoop) -> Generator[None]:
     """Let ``asyncio.get_running_loop`` return this loop."""
     asyncio._set_running_loop(as_loop(loop))
     try:
