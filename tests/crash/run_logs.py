@@ -87,8 +87,8 @@ class Promises:
     """Acknowledged as critical, or loaded by a writer: a power loss leaves them."""
     acknowledged: int = 0
     attempted: int = 0
-    sizes: dict[int, int] = field(default_factory=dict)
-    violations: list[str] = field(default_factory=list)
+    sizes: dict[int, int] = field(default_factory=dict[int, int])
+    violations: list[str] = field(default_factory=list[str])
 
     def found(self, records: list[RunRecord], where: str, *, is_durable: bool) -> None:
         count = len(records)

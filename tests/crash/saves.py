@@ -75,7 +75,7 @@ class History:
 
     promised: bytes | None = None
     attempted: bytes | None = None
-    violations: list[str] = field(default_factory=list)
+    violations: list[str] = field(default_factory=list[str])
 
     def found(self, content: bytes | None, where: str) -> None:
         """Judge what a load found; the answer is what later loads must find as well."""

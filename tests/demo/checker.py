@@ -50,8 +50,8 @@ class Facts:
 class Report:
     """The figures and, for those that do not hold, what is wrong."""
 
-    figures: list[dict[str, Any]] = field(default_factory=list)
-    faults: list[str] = field(default_factory=list)
+    figures: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    faults: list[str] = field(default_factory=list[str])
 
     def add(self, name: str, value: object, goal: object, faults: Iterable[str] = ()) -> None:
         """Record a figure; it holds if it is what it should be."""

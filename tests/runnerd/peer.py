@@ -116,13 +116,13 @@ class Authority:
     acked: int = 0
     answers_renewals: bool = True
     acknowledges: bool = True
-    pending: list[WireCommand] = field(default_factory=list)
+    pending: list[WireCommand] = field(default_factory=list[WireCommand])
     connections: int = 0
-    events: list[EventMessage] = field(default_factory=list)
-    results: list[ResultMessage] = field(default_factory=list)
-    renewals: list[LeaseRenew] = field(default_factory=list)
-    hellos: list[AuthHello] = field(default_factory=list)
-    refusals: list[PrpError] = field(default_factory=list)
+    events: list[EventMessage] = field(default_factory=list[EventMessage])
+    results: list[ResultMessage] = field(default_factory=list[ResultMessage])
+    renewals: list[LeaseRenew] = field(default_factory=list[LeaseRenew])
+    hellos: list[AuthHello] = field(default_factory=list[AuthHello])
+    refusals: list[PrpError] = field(default_factory=list[PrpError])
 
 
 class Peer:

@@ -37,9 +37,9 @@ class Batch:
     """Processor time of the histories alone, over all workers."""
     wall_s: float = 0.0
     failed: int = 0
-    failures: list[tuple[int, str]] = field(default_factory=list)
+    failures: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
     """Seed and words of some failures, by seed."""
-    seen: Counter[str] = field(default_factory=Counter)
+    seen: Counter[str] = field(default_factory=Counter[str])
     was_interrupted: bool = False
     """Somebody ended it before its time."""
 

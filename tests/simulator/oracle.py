@@ -19,14 +19,14 @@ class Oracle:
     """What the wire puts around an event's body."""
     outbox_bytes_max: int
     p0_reserve_bytes: int
-    accepted: dict[int, bytes] = field(default_factory=dict)
+    accepted: dict[int, bytes] = field(default_factory=dict[int, bytes])
     """Bytes of every event that was ever in a durable state."""
     frozen_through: int = 0
     """Highest event that left, or that a start has found: its bytes never change again (R2)."""
-    types: dict[int, str] = field(default_factory=dict)
-    results: dict[int, bytes] = field(default_factory=dict)
+    types: dict[int, str] = field(default_factory=dict[int, str])
+    results: dict[int, bytes] = field(default_factory=dict[int, bytes])
     """The first answer to each command that left."""
-    marks: dict[str, int] = field(default_factory=dict)
+    marks: dict[str, int] = field(default_factory=dict[str, int])
     """Launch mark of each program that was spawned, and the command it answers."""
     drained_by: int | None = None
     """The command by which the runner was told to drain, once its answer left."""

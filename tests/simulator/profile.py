@@ -19,7 +19,7 @@ class Profile:
     """What was drawn before the first step; printed with the seed."""
 
     families: dict[str, int]
-    facts: dict[str, object] = field(default_factory=dict)
+    facts: dict[str, object] = field(default_factory=dict[str, object])
     """Everything else that was drawn for the whole history, for the printed line."""
 
     def level(self, family: str) -> int:

@@ -33,8 +33,8 @@ class Outcome:
     """The step of the storm at which it ended."""
     steps: int = 0
     virtual_ms: int = 0
-    trace: list[object] = field(default_factory=list)
-    seen: set[str] = field(default_factory=set)
+    trace: list[object] = field(default_factory=list[object])
+    seen: set[str] = field(default_factory=set[str])
     """Names of the "sometimes" facts that happened."""
 
     def judge(self, history: Callable[[], None]) -> None:

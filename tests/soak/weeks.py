@@ -53,7 +53,7 @@ class Told(msgspec.Struct, kw_only=True, rename="camel"):
     events: int = 0
     oldest_key_hours: float = 0
     frames_per_key_max: int = 0
-    kib_after_each_week: list[int] = msgspec.field(default_factory=list)
+    kib_after_each_week: list[int] = msgspec.field(default_factory=list[int])
 
 
 class Weeks:

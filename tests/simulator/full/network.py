@@ -30,7 +30,7 @@ class Pipe:
     """One direction. ``blocked`` lets nothing through and tells nobody."""
 
     name: str
-    chunks: deque[Chunk] = field(default_factory=deque)
+    chunks: deque[Chunk] = field(default_factory=deque[Chunk])
     blocked: bool = False
     in_flight: int = 0
 

@@ -61,11 +61,11 @@ class Session:
     credential: str = ""
     challenge: bytes = b""
     keys: Keys | None = None
-    upgraded: set[bool] = field(default_factory=set)
+    upgraded: set[bool] = field(default_factory=set[bool])
     """Which ends have finished the HTTP exchange: True for the client."""
-    sealed: dict[bytes, int] = field(default_factory=dict)
+    sealed: dict[bytes, int] = field(default_factory=dict[bytes, int])
     """How many frames each direction has sealed."""
-    told: list[Plain] = field(default_factory=list)
+    told: list[Plain] = field(default_factory=list[Plain])
     """What the controller has said, in order."""
     proof_is_right: bool = False
     proof_frame: bytes = b""

@@ -26,11 +26,11 @@ class Request:
 class Ledger:
     """Everything that was asked for, and what came of it."""
 
-    done: dict[str, int] = field(default_factory=dict)
+    done: dict[str, int] = field(default_factory=dict[str, int])
     """How often each work was done."""
-    keys: set[str] = field(default_factory=set)
+    keys: set[str] = field(default_factory=set[str])
     """Keys under which something was done where keys are honoured."""
-    requests: list[Request] = field(default_factory=list)
+    requests: list[Request] = field(default_factory=list[Request])
     was_asked_twice: bool = False
 
     def ask(self, work: str, key: str, *, honours_key: bool, is_harmless: bool) -> Request:

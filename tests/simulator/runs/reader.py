@@ -22,7 +22,7 @@ class Effect:
     key: str
     tool: str = ""
     call_id: str = ""
-    statuses: list[str] = field(default_factory=list)
+    statuses: list[str] = field(default_factory=list[str])
     decided: str | None = None
     is_retried: bool = False
     """A later attempt has begun and taken its place."""
@@ -48,9 +48,9 @@ class Effect:
 class Log:
     """What lies in a log's file."""
 
-    lines: list[bytes] = field(default_factory=list)
+    lines: list[bytes] = field(default_factory=list[bytes])
     """Whole lines with their ends."""
-    records: list[dict[str, Any]] = field(default_factory=list)
+    records: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     is_torn: bool = False
     damage: str = ""
     """Why the whole lines are no log; empty if they are."""
