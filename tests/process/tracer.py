@@ -67,9 +67,11 @@ class TracedDaemon(Daemon):
         os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """End both if they still run; a killed tracer would leave the daemon alive."""
-        if self.process.poll() is None and (pid := self.pid):
-            os.kill(pid, signal.SIGKILL)
+        """End all that is traced: strace waits for the daemon's program too."""
+        if self.process.poll() is None:
+            for pid in reversed(_descendants(self.process.pid)):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(PATIENCE_S)
         super().kill()
@@ -88,6 +90,16 @@ class TracedDaemon(Daemon):
             for line in lines[lines.index(struck) + 1 :]
             if line.split()[0] == thread
         ]
+
+
+def _descendants(pid: int) -> list[int]:
+    """Return children before their own, as far as they can be seen."""
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            for child in map(int, task.read_text().split()):
+                found += [child, *_descendants(child)]
+    return found
 
 
 @contextlib.contextmanager
