@@ -70,6 +70,7 @@ def full_options() -> tuple[Option[FullWorld], ...]:
         room.FULL,
         rollback.FULL,
         checkpoints.FULL,
+        dialogue.FULL,
     )
 
 

@@ -6,9 +6,17 @@ It decides when a program answers. It refuses to start processes.
 from collections.abc import Callable
 from typing import Final
 
+from msgspec import structs
+
 from protocol.ids import Generation
 from protocol.process_birth import ProcessBirth
-from runnerd.core.actions import ReadHarness, ReleaseHarness, StartHarness, StopHarness
+from runnerd.core.actions import (
+    ReadHarness,
+    ReleaseHarness,
+    StartHarness,
+    StopHarness,
+    TellHarness,
+)
 from runnerd.core.inputs import (
     HarnessExited,
     HarnessLogs,
@@ -21,6 +29,7 @@ from runnerd.core.inputs import (
 from runnerd.harness.executor import Executor, HarnessAction
 from tests.simulator.draws import Stream
 from tests.simulator.full.loop import VirtualLoop
+from tests.simulator.short.talker import Talker, called
 
 BIRTH: Final = ProcessBirth(
     pid=4242, process_group_id=4242, session_id=4242, start_ticks=1, boot_id="b"
@@ -43,6 +52,17 @@ class Program:
         self.is_stopped = False
         self.code: int | None = 0
         self.signal: int | None = None
+        self.replaces: str | None = None
+        """Mark of the program that was lost within the same turn, if this takes its place."""
+        self.talker = Talker.ordered(order, controller_seq) if order.kind == "jsonl" else None
+        """What it says and is told, if it speaks messages."""
+        self.large_input: int | None = None
+        """Characters of the large input that it begins with."""
+
+    @property
+    def was_lost(self) -> bool:
+        """True if a signal ended it that its runner had not ordered."""
+        return self.signal is not None and not self.is_stopped and not self.is_alive
 
 
 class ProgramWorld:
@@ -60,6 +80,9 @@ class ProgramWorld:
         """Judges an order to spawn and returns the command that it answers."""
         self.spawned: Callable[[Program], None] = lambda _: None
         self.released: Callable[[Generation], None] = lambda _: None
+        self.told: Callable[[Talker, TellHarness], None] = lambda talker, order: None
+        self.large_inputs: tuple[int, ...] = ()
+        """Characters of inputs that are as large as may be, or a little larger."""
 
 
 class SimulatedExecutor(Executor):
@@ -90,6 +113,9 @@ class SimulatedExecutor(Executor):
                 if self._reading is None:
                     self._reading = action
                     self._later("print", self._print)
+            case TellHarness() if program.talker is not None:
+                self._programs.told(program.talker, action)
+                self._later("take", lambda: self._take(program))
             case StopHarness():
                 if not program.is_stopped:
                     program.is_stopped = True
@@ -114,8 +140,12 @@ class SimulatedExecutor(Executor):
         seq = self._programs.ordered(order)
         planned = (3, 60, 200) if self._programs.may_print_much else (3, 0, 12, 30)
         lines = self._programs.stream.pick("lines planned", planned)
-        program = self._mine = Program(order, seq, lines)
-        self._reading = None
+        before, program = self._mine, Program(order, seq, lines)
+        if before is not None and before.was_lost and before.controller_seq == seq:
+            program.replaces = before.mark
+        if self._programs.large_inputs and program.talker is not None:
+            program.large_input = self._programs.stream.pick("large", self._programs.large_inputs)
+        self._mine, self._reading = program, None
         if self._programs.may_fail and self._programs.stream.chance("no program", 20):
             failed = HarnessStartFailed(order.generation, "no such program")
             self._later("spawn", lambda: self._post(failed))
@@ -139,7 +169,9 @@ class SimulatedExecutor(Executor):
             left = 0
         if not program.runs:
             self._later("print", self._print)
-        elif left <= 0:
+        elif left > 0 and program.talker is not None and not program.talker.concluded:
+            self._speak(program, program.talker, order)
+        elif left <= 0 or program.talker is not None:
             if self._programs.may_fail:
                 outcome = ((0, None), (1, None), (None, 9), (None, None))
                 program.code, program.signal = self._programs.stream.pick("exit", outcome)
@@ -151,6 +183,32 @@ class SimulatedExecutor(Executor):
             self._reading = None
             lines = tuple(self._programs.line_text(first + place) for place in range(count))
             self._post(HarnessOutput(program.generation, lines))
+
+    def _speak(self, program: Program, talker: Talker, order: ReadHarness) -> None:
+        """Say something; a large input comes first, so that it has room."""
+        if self._programs.may_fail and self._programs.stream.chance("dies", 20):
+            program.code, program.signal = None, 9
+            self._end()
+            return
+        talker.reading, self._reading = order, None
+        if talker.is_ready and program.large_input is not None:
+            said = structs.replace(called("call_large"), input={"title": "x" * program.large_input})
+            program.large_input = None
+            self._post(talker.say(said))
+            return
+        messages = talker.speak(self._programs.stream)
+        program.printed += len(messages.messages)
+        self._post(messages)
+
+    def _take(self, program: Program) -> None:
+        """Let the program's pipe take what it was told."""
+        talker = program.talker
+        if program is not self._mine or not program.is_alive or talker is None:
+            return
+        if talker.taken_through < talker.told_through:
+            self._post(talker.take(self._programs.stream))
+            if talker.taken_through < talker.told_through:
+                self._later("take", lambda: self._take(program))
 
     def _end(self) -> None:
         program = self._mine

@@ -68,11 +68,15 @@ _WELCOME: Final = msgspec.json.Decoder(_Welcome)
 _SEQUENCE: Final = msgspec.json.Decoder(_Sequence)
 _EPOCH: Final = msgspec.json.Decoder(_Epoch)
 
+ASKED_TYPES: Final = ("semantic_tool.input", "runtime_request.created")
 _CLAIMS: Final = ("event", "command_result")
 _REFUSALS: Final = (
     (b'"runner_draining"', "turn refused while draining"),
     (b'"runner_backpressure"', "turn refused under backpressure"),
     (b'"command_history_compacted"', "compacted command refused"),
+    (b'"tool_result_conflict"', "conflict of results"),
+    (b'"stored"', "late result after turn end"),
+    (b'"duplicate"', "same result again"),
 )
 
 
@@ -94,6 +98,8 @@ class Observers:
         """The cursor of a welcome that lags behind, until it leaves."""
         self.is_contradicted = False
         """True once one of the two histories was put back."""
+        self.asked: dict[str, list[bytes]] = {name: [] for name in ASKED_TYPES}
+        """Committed events that wait for an answer, or had one."""
         self._events_left: dict[int, list[bytes]] = {}
         """What left under each number, also of a state that was put back since."""
         self._answers_left: dict[int, list[bytes]] = {}
@@ -258,6 +264,8 @@ class Observers:
                 raise Violation("I16", words)
             self._newest_number = event.connection_number
             self.committed = event.source_seq
+            if event.event_type in ASKED_TYPES:
+                self.asked[event.event_type].append(bytes(event.body))
         for seq, row in self._rows.items():
             if row.status is None or seq in self.settled:
                 continue

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from protocol.base.atomic_file import WriteFailed as ReplaceFailed
 from protocol.errors import PrpError
 from protocol.limits import ROOM_RETRY_MS
-from runnerd.core.actions import Action, Dial, Exit, StartHarness
+from runnerd.core.actions import Action, Dial, Exit, StartHarness, TellHarness
 from runnerd.core.inputs import ConnectFailed, ConnectionLost, Input
 from runnerd.core.state import Durable, Settings
 from tests.simulator import invariants
@@ -25,6 +25,7 @@ from tests.simulator.image import Image
 from tests.simulator.judge import ENDS, StateJudge
 from tests.simulator.machine import Machine
 from tests.simulator.oracle import Oracle
+from tests.simulator.short.talker import Talker
 from tests.simulator.short.world import ENVELOPE_BYTES, LEAST_PAUSE_MS
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ class Side:
         self.programs.ordered = self._program_ordered
         self.programs.spawned = self._program_spawned
         self.programs.released = self._program_released
+        self.programs.told = self._program_told
         self.runner: RunnerNode | None = None
         self.exit: Exit | None = None
         """How the last process ended by itself; None while one runs or after a crash."""
@@ -228,7 +230,12 @@ class Side:
         return self.oracle.program_ordered(order.generation, self.surviving())
 
     def _program_spawned(self, program: Program) -> None:
-        self.oracle.program_spawned(program.mark, program.controller_seq)
+        self.oracle.program_spawned(program.mark, program.controller_seq, program.replaces)
+        if program.replaces is not None:
+            self.seen.add("lost program replaced")
+
+    def _program_told(self, talker: Talker, order: TellHarness) -> None:
+        talker.tell(order, self.surviving(), self.seen)
 
     def _program_released(self, generation: int) -> None:
         invariants.I7_release(generation, self.surviving())

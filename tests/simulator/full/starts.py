@@ -41,7 +41,7 @@ def put_in_place(world: World, name: str) -> None:
     """Let the schedule begin where the start of this name leaves off, with no process."""
     if name == "nothing":
         return
-    start = _start()
+    start = _start(world.kept.get("prepared for", PREPARE))
     disk = world.runner_machine.disk
     directory = Directory(0o700, disk.uid)
     entries = {DIRECTORY: disk.add(directory)}
@@ -57,7 +57,7 @@ def put_in_place(world: World, name: str) -> None:
 
 
 @functools.cache
-def _start() -> Start:
+def _start(prepare: bytes) -> Start:
     world = World(Draws(0, {}), Profile({}), settings_of(*USUAL_BYTES), Mode.STRICT, 0)
     world.scheduler = Scheduler(world.draws.stream("schedule"), "first", 0)
     world.latency_ms = world.disk_latency_ms = (0,)
@@ -65,7 +65,7 @@ def _start() -> Start:
         world.start_controller()
         ops.start_runner(world)
         _until(world, lambda: world.observers.is_connected)
-        for command_type, payload in (("run.prepare", PREPARE), ("session.open", b"{}")):
+        for command_type, payload in (("run.prepare", prepare), ("session.open", b"{}")):
             assert world.controller is not None
             world.controller.queue(command_type, payload, lambda _: None)
             _until(world, lambda: len(world.observers.settled) == len(_rows(world)) > 0)

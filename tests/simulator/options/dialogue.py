@@ -10,12 +10,19 @@ from typing import Any, Final
 import msgspec
 
 from protocol.canonical_json import JsonValue
+from protocol.limits import SEMANTIC_INPUT_BYTES_MAX
+from tests.simulator.draws import Stream
+from tests.simulator.full.ops import give_command, may_command
+from tests.simulator.full.world import World as FullWorld
 from tests.simulator.option import Command, Op, Option
 from tests.simulator.short.talker import PREPARE, Talker, digest, input_of, question_of
-from tests.simulator.short.world import World
+from tests.simulator.short.world import World, settings_of
 from tests.simulator.verdict import Violation
 
 FAMILY: Final = "dialogue"
+LARGEST: Final = SEMANTIC_INPUT_BYTES_MAX - len(b'{"title":""}')
+"""Characters of a title that make the largest input."""
+_ROOM_FOR_LARGE: Final = (2 * 1024 * 1024, 64 * 1024)
 _ENDS: Final = (
     "runtime_request.resolved",
     "runtime_request.expired",
@@ -47,9 +54,12 @@ def result_payload(world: World) -> bytes:
     """Answer one of the calls; now and then with another result, or as if it were another."""
     stream = world.draws.stream("workload")
     calls = _arrived(world, "semantic_tool.input")
-    seq, payload = calls[stream.choose("call", len(calls))]
-    call = payload["semantic_tool"]
-    event = msgspec.json.decode(world.oracle.accepted[seq])
+    seq, _ = calls[stream.choose("call", len(calls))]
+    return _result_of(stream, msgspec.json.decode(world.oracle.accepted[seq]))
+
+
+def _result_of(stream: Stream, event: dict[str, Any]) -> bytes:
+    call = event["payload"]["semantic_tool"]
     return msgspec.json.encode(
         {
             "callId": call["callId"],
@@ -69,6 +79,10 @@ def answer_payload(world: World) -> bytes:
     stream = world.draws.stream("workload")
     asked = _arrived(world, "runtime_request.created")
     _, payload = asked[stream.choose("request", len(asked))]
+    return _answer_of(stream, payload)
+
+
+def _answer_of(stream: Stream, payload: dict[str, Any]) -> bytes:
     answer: dict[str, object] = {
         "requestId": payload["requestId"],
         "resolution": {"allow": not stream.chance("other answer", 15)},
@@ -97,7 +111,7 @@ def _may_take(world: World) -> int:
 # --- what must be true in the end ---------------------------------------------------------------
 
 
-def audit(world: World) -> None:
+def audit(world: World | FullWorld) -> None:
     """Judge the log of the whole history by its bytes."""
     if not world.profile.has(FAMILY):
         return
@@ -120,7 +134,7 @@ def _judge(event_type: str, payload: dict[str, Any], made: Counter[str]) -> None
     if event_type == "semantic_tool.input":
         call = payload["semantic_tool"]
         made[f"input of {call['callId']}"] += 1
-        if call["input"] not in (input_of(call["callId"]), _other(call["callId"])):
+        if call["input"] not in _inputs(call["callId"]):
             raise Violation("I19", f"the input of {call['callId']} was altered")
         if call["content"]["digest"] != digest(call["input"]):
             raise Violation("I19", f"the input of {call['callId']} has another digest")
@@ -132,6 +146,12 @@ def _judge(event_type: str, payload: dict[str, Any], made: Counter[str]) -> None
             raise Violation("I19", f"the question of {payload['requestId']} was altered")
     elif event_type in _ENDS:
         made[f"end of {payload['requestId']}"] += 1
+
+
+def _inputs(call_id: str) -> tuple[dict[str, JsonValue], ...]:
+    if call_id == "call_large":
+        return tuple({"title": "x" * size} for size in (LARGEST - 1, LARGEST))
+    return input_of(call_id), _other(call_id)
 
 
 def _other(call_id: str) -> dict[str, JsonValue]:
@@ -148,6 +168,81 @@ def _weight_turn(world: World) -> int:
     return 60 if is_idle and _weight_prepare(world) == 1 else 0
 
 
+# --- the full stack -----------------------------------------------------------------------------
+
+
+def result_from(world: FullWorld) -> bytes:
+    """Answer one of the calls that are committed, whatever has become of its turn."""
+    stream = world.draws.stream("workload")
+    calls = world.observers.asked["semantic_tool.input"]
+    return _result_of(stream, msgspec.json.decode(calls[stream.choose("call", len(calls))]))
+
+
+def answer_from(world: FullWorld) -> bytes:
+    """Answer one of the questions that are committed."""
+    stream = world.draws.stream("workload")
+    asked = world.observers.asked["runtime_request.created"]
+    event = msgspec.json.decode(asked[stream.choose("request", len(asked))])
+    return _answer_of(stream, event["payload"])
+
+
+def prepare(world: FullWorld) -> bytes:
+    """Prepare the run for a program that speaks."""
+    world.kept["speaks"] = True
+    return PREPARE
+
+
+def begin_full(world: FullWorld) -> None:
+    """Draw whether the run is prepared for it, and whether inputs are as large as may be."""
+    if not world.profile.has(FAMILY):
+        return
+    if world.draws.stream("profile").chance("prepared", 75):
+        world.kept.update({"prepared for": PREPARE, "speaks": True})
+    if world.profile.has("large_input"):
+        world.use_settings(settings_of(*_ROOM_FOR_LARGE))
+        world.programs.large_inputs = (LARGEST, LARGEST - 1, LARGEST + 1)
+        world.profile.facts["outbox"] = _ROOM_FOR_LARGE[0]
+
+
+def _is_idle(world: FullWorld) -> bool:
+    program = world.programs.program
+    return program is None or not program.is_alive
+
+
+FULL: Final = Option[FullWorld](
+    FAMILY,
+    families=(FAMILY, "large_input"),
+    begin=begin_full,
+    ops=(Op("talk", lambda w: 120 if may_command(w) else 0, give_command, FAMILY),),
+    commands=(
+        Command("run.prepare", lambda w: 1 if w.kept.get("speaks") else 60, prepare, FAMILY),
+        Command(
+            "turn.start",
+            lambda w: 60 if w.kept.get("speaks") and _is_idle(w) else 0,
+            family=FAMILY,
+        ),
+        Command(
+            "semantic_tool.result",
+            lambda w: 50 if w.observers.asked["semantic_tool.input"] else 0,
+            result_from,
+            FAMILY,
+        ),
+        Command(
+            "request.resolve",
+            lambda w: 30 if w.observers.asked["runtime_request.created"] else 0,
+            answer_from,
+            FAMILY,
+        ),
+    ),
+    audit=audit,
+    sometimes=(
+        "program was answered",
+        "lost program replaced",
+        "conflict of results",
+        "late result after turn end",
+        "same result again",
+    ),
+)
 SHORT: Final = Option[World](
     FAMILY,
     families=(FAMILY,),

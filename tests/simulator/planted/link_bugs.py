@@ -130,11 +130,27 @@ BUGS: Final = (
         stack="full",
         needs=("relay",),
     ),
+    Bug(
+        "B29",
+        "input cut at the limit and accepted",
+        ("I19",),
+        (
+            Edit(
+                "runnerd/core/tool_calls.py",
+                "        return ErrorCode.TOOL_INPUT_TOO_LARGE\n    digest = sha256_label(exact)\n",
+                "        title = called.input['title'][: SEMANTIC_INPUT_BYTES_MAX - 20]\n"
+                "        called = structs.replace(called, input={'title': title})\n"
+                "        exact = canonical_bytes(called.input)\n"
+                "    digest = sha256_label(exact)\n",
+            ),
+        ),
+        stack="full",
+        needs=("dialogue", "large_input"),
+    ),
 )
 
 ELSEWHERE: Final = (
     Elsewhere("B23", "slower, older snapshot replaces a newer one", "external checkpoints"),
     Elsewhere("B25", "process signalled by PID without its birth", "real processes"),
     Elsewhere("B26", "ticket left in the environment block", "real processes"),
-    Elsewhere("B29", "input cut at the limit and accepted", "vectors and the tool bridge's tests"),
 )
