@@ -4,9 +4,10 @@ import copy
 from collections.abc import Iterator
 from typing import Any, Final
 
+from protocol.canonical_json import JsonValue
 from tests.protocol.payload_samples import SAMPLES_V1, SAMPLES_V2, TIME
 
-_OTHERS: Final[tuple[Any, ...]] = (
+_OTHERS: Final[tuple[JsonValue, ...]] = (
     None,
     True,
     -1,
@@ -33,7 +34,7 @@ _OTHERS: Final[tuple[Any, ...]] = (
 )
 
 
-def variants(value: Any) -> Iterator[Any]:
+def variants(value: JsonValue) -> Iterator[JsonValue]:
     """The value with one thing changed: each member missing, added, doubled or replaced."""
     for other in _OTHERS:
         yield copy.deepcopy(other)

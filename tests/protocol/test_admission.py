@@ -1,6 +1,7 @@
 """What is stored surely reaches its receiver: sizes, depth and nodes at their limits."""
 
 from collections.abc import Callable
+from typing import Final
 
 import msgspec
 import pytest
@@ -106,14 +107,15 @@ def nested(depth: int) -> object:
     return value
 
 
-@pytest.mark.parametrize(
-    "payload",
-    [
-        lambda size: {"text": "é" * size},
-        lambda size: {"list": [0] * size},
-        lambda size: {"deep": nested(min(size, 200))},
-    ],
+PAYLOADS: Final[tuple[Callable[[int], dict[str, object]], ...]] = (
+    lambda size: {"text": "é" * size},
+    lambda size: {"list": [0] * size},
+    lambda size: {"deep": nested(min(size, 200))},
 )
+"""Payloads that grow in bytes, in nodes and in depth."""
+
+
+@pytest.mark.parametrize("payload", PAYLOADS)
 def test_largest_event_that_is_admitted_is_taken_by_the_controller(
     payload: Callable[[int], dict[str, object]],
 ) -> None:
@@ -147,14 +149,7 @@ def is_admitted(command: WireCommand) -> bool:
     return True
 
 
-@pytest.mark.parametrize(
-    "payload",
-    [
-        lambda size: {"text": "é" * size},
-        lambda size: {"list": [0] * size},
-        lambda size: {"deep": nested(min(size, 200))},
-    ],
-)
+@pytest.mark.parametrize("payload", PAYLOADS)
 def test_largest_command_that_is_admitted_is_taken_from_a_complete_welcome(
     payload: Callable[[int], dict[str, object]],
 ) -> None:

@@ -242,7 +242,7 @@ def test_event_has_another_digest_when_anything_in_its_envelope_changes() -> Non
         plain | {"payload": EVENT | {"novel": None}},
     ]
 
-    digests = set()
+    digests: set[bytes] = set()
     for change in changes:
         message = runner(msgspec.json.encode(change))
         assert isinstance(message, EventMessage)
@@ -301,7 +301,7 @@ def test_controller_refuses_a_sequence_with_a_point() -> None:
 
 
 def test_controller_refuses_a_tool_call_whose_digest_is_of_another_input() -> None:
-    call = {
+    call: dict[str, object] = {
         "schema": "paperclip.prp.semantic_tool.v1",
         "schemaVersion": 1,
         "phase": "input",

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from protocol.canonical_json import JsonValue
 from protocol.codec import decode_control, decode_runner
 from protocol.errors import ErrorCode, PrpError
 from protocol.limits import JSON_DEPTH_MAX, JSON_NODES_MAX
@@ -192,7 +193,7 @@ def test_repeated_member_is_refused_in_every_object_of_a_message() -> None:
             assert code_of(decode, data.replace(name, repeated + name, 1)) is INVALID
 
 
-WRONG: Final[tuple[object, ...]] = (
+WRONG: Final[tuple[JsonValue, ...]] = (
     None,
     True,
     False,
@@ -213,9 +214,9 @@ WRONG: Final[tuple[object, ...]] = (
 )
 
 
-def broken_everywhere(value: Any) -> list[Any]:
+def broken_everywhere(value: JsonValue) -> list[JsonValue]:
     """The value with each member in turn missing or of each wrong type, at any depth."""
-    broken: list[Any] = [other for other in WRONG if other != value]
+    broken: list[JsonValue] = [other for other in WRONG if other != value]
     if isinstance(value, dict):
         for name, member in value.items():
             rest = {key: kept for key, kept in value.items() if key != name}

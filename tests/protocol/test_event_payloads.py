@@ -5,6 +5,7 @@ from typing import Any, Final
 
 import pytest
 
+from protocol.canonical_json import JsonValue
 from protocol.event_payloads import PAYLOADS_V1, PAYLOADS_V2
 from protocol.event_shape import COMMON_V1
 from protocol.event_types import may_be_typed
@@ -85,7 +86,7 @@ OPEN: Final = frozenset(
 """Types whose objects, at every depth, may hold members that no table names."""
 
 
-def objects(value: Any, pointer: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+def objects(value: JsonValue, pointer: str = "") -> Iterator[tuple[str, dict[str, JsonValue]]]:
     """Every object inside a value, the value itself first."""
     if isinstance(value, dict):
         yield pointer, value
@@ -114,7 +115,7 @@ def test_complete_payload_fits_and_only_its_optional_members_may_be_absent(event
     judge = RULES[event_type]
     assert judge(sample) is None
 
-    absent = set()
+    absent: set[str] = set()
     for pointer, value in objects(sample):
         for name in value:
             rest = {key: kept for key, kept in value.items() if key != name}
@@ -149,8 +150,11 @@ def test_result_that_is_blocked_or_yielded_says_what_comes_next() -> None:
     judge = PAYLOADS_V1["run.result.proposed"]
     complete = SAMPLES["run.result.proposed"]
     bare = {name: complete[name] for name in complete if name not in ("blocker", "continuation")}
-    needs = {"done": set(), "needs_review": set(), "blocked": {"blocker"}} | {
-        "yielded": {"continuation"}
+    needs: dict[str, set[str]] = {
+        "done": set(),
+        "needs_review": set(),
+        "blocked": {"blocker"},
+        "yielded": {"continuation"},
     }
 
     for disposition, needed in needs.items():

@@ -22,6 +22,7 @@ from tests.protocol.handshake_world import (
     KEY,
     LEASE,
     NOW,
+    Change,
     changed,
     code_of,
     facts_of,
@@ -80,10 +81,11 @@ def test_hello_without_the_offers_gets_neither() -> None:
 def test_member_that_a_relay_takes_away_or_changes_breaks_the_challenge(name: str) -> None:
     frame = challenged().frame
 
-    for change in (
+    changes: tuple[Change, ...] = (
         lambda m: m["payload"].pop(name),
         lambda m: m["payload"].update({name: "b" * 32 if name == "ownerId" else 6}),
-    ):
+    )
+    for change in changes:
         code = code_of(lambda: client_answer(LEASE, KEY, changed(frame, change), NOW))  # noqa: B023
         assert code in (ErrorCode.CHALLENGE_ALTERED, ErrorCode.PROOF_INVALID)
 

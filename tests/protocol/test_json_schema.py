@@ -1,6 +1,7 @@
 """Schemas of tools: well formed or refused, a misfit by its place, and nothing fetched."""
 
 import socket
+from typing import Final
 
 import msgspec
 import pytest
@@ -14,15 +15,15 @@ def judged(schema: JsonValue, value: JsonValue) -> str | None:
     return misfit(msgspec.json.encode(schema), value)
 
 
-@pytest.mark.parametrize(
-    "schema",
-    [
-        {},
-        {"type": "object", "properties": {"a": {"$ref": "#/$defs/a"}}, "$defs": {"a": {}}},
-        {"$schema": "http://json-schema.org/draft-07/schema#", "type": "array"},
-        {"$schema": "https://json-schema.org/draft/2020-12/schema", "prefixItems": [{}]},
-    ],
+SCHEMAS: Final[tuple[JsonValue, ...]] = (
+    {},
+    {"type": "object", "properties": {"a": {"$ref": "#/$defs/a"}}, "$defs": {"a": {}}},
+    {"$schema": "http://json-schema.org/draft-07/schema#", "type": "array"},
+    {"$schema": "https://json-schema.org/draft/2020-12/schema", "prefixItems": [{}]},
 )
+
+
+@pytest.mark.parametrize("schema", SCHEMAS)
 def test_a_schema_is_taken(schema: JsonValue) -> None:
     assert schema_misfit(schema) is None
 
@@ -78,7 +79,7 @@ def test_a_long_list_of_unlike_items_is_compared_in_one_pass() -> None:
     """Items that cannot be sorted are compared by their spelling, each once."""
     value: list[JsonValue] = []
     for number in range(20_000):
-        value += [number, str(number), [number]]
+        value.extend((number, str(number), [number]))
 
     assert judged({"uniqueItems": True}, value) is None
     assert judged({"uniqueItems": True}, [*value, "7"]) == "/: uniqueItems"
@@ -86,7 +87,11 @@ def test_a_long_list_of_unlike_items_is_compared_in_one_pass() -> None:
 
 def test_a_foreign_reference_is_never_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[object] = []
-    monkeypatch.setattr(socket, "socket", lambda *options, **_: asked.append(options))
+
+    def ask(*options: object, **named: object) -> None:
+        asked.append((options, named))
+
+    monkeypatch.setattr(socket, "socket", ask)
     schema: JsonValue = {"$ref": "http://127.0.0.1:9/schema.json"}
 
     assert judged(schema, {}) == "the schema refers to something that it does not hold"

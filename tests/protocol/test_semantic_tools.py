@@ -30,7 +30,7 @@ CORRELATION = {
 
 
 def call(value: Any, **changes: Any) -> dict[str, Any]:
-    content = {
+    content: dict[str, object] = {
         "digest": sha256_label(canonical_bytes(value)),
         "redactionDisposition": "digest_only",
         "references": [],
@@ -118,13 +118,15 @@ def test_payload_of_the_answer_is_bound_to_its_call() -> None:
         "isError": False,
     }
     assert answers(read, event, IDENTITY, payload)
-    whole = without(payload, "inputDigest") | {"input": {"a": 2, "b": 1}}
+    whole: dict[str, JsonValue] = without(payload, "inputDigest")
+    whole["input"] = {"a": 2, "b": 1}
     assert answers(read, event, IDENTITY, whole)
     assert not answers(read, event, IDENTITY, whole | {"input": "other"})
     for name in ("callId", "operationId", "inputDigest", "sourceEventId", "sourceEventType"):
         assert not answers(read, event, IDENTITY, payload | {name: "other"})
         assert not answers(read, event, IDENTITY, without(payload, name))
-    assert not answers(read, event, IDENTITY, payload | {"correlation": {**CORRELATION, "x": 1}})
+    wider: JsonValue = {**CORRELATION, "x": 1}
+    assert not answers(read, event, IDENTITY, payload | {"correlation": wider})
     assert not answers(read, event, IDENTITY, payload | {"inputDigest": "sha256:"})
     assert not answers(read, event, IDENTITY, [])
 

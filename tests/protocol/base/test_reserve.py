@@ -54,11 +54,11 @@ class Machine:
 
     def reserve(self) -> File | None:
         watcher = DiskProcess(self.disk)
-        names = watcher.list_directory(watcher.open_directory(PATH), 100)
-        if NAME not in names:
+        try:
+            status = watcher.status_of(watcher.open_directory(PATH), NAME)
+        except FileNotFoundError:
             return None
-        directory = self.disk.inodes[watcher._open[3].number]
-        inode = self.disk.inodes[directory.entries[NAME]]  # type: ignore[union-attr]  # a directory
+        inode = self.disk.inodes[status.identity[1]]
         assert isinstance(inode, File)
         return inode
 
@@ -89,7 +89,7 @@ def test_reserve_is_made_with_the_first_save_and_not_touched_by_the_next() -> No
 
 def test_reserve_grows_in_steps_as_the_file_grows() -> None:
     machine = Machine()
-    sizes = []
+    sizes: list[int] = []
 
     for size in range(0, 4 * RESERVE_STEP_BYTES, RESERVE_STEP_BYTES // 8):
         machine.file.replace(body(size))
