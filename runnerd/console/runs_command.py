@@ -57,7 +57,7 @@ def run_runs(arguments: Sequence[str]) -> int:
     Args:
         arguments: behind the word `runs`.
     """
-    if "--help" in arguments or "".join(arguments[:1]) == "-h":
+    if not {"--help", "-h"}.isdisjoint(arguments):
         show(USAGE)
         return ExitStatus.OK
     try:

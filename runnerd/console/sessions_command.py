@@ -58,7 +58,7 @@ def run_sessions(arguments: Sequence[str]) -> int:
     Args:
         arguments: behind the word `sessions`.
     """
-    if "--help" in arguments or "".join(arguments[:1]) == "-h":
+    if not {"--help", "-h"}.isdisjoint(arguments):
         show(USAGE)
         return ExitStatus.OK
     try:

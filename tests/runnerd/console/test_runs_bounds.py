@@ -115,3 +115,10 @@ def test_list_tells_a_log_that_cannot_be_read_from_a_damaged_and_from_an_empty_o
         ["folder", "unreadable"],
         ["owned", "locked"],
     ]
+
+
+@pytest.mark.parametrize("words", ["--help", "-h", "list --help", "reconcile -h"])
+def test_help_is_shown_without_a_folder(words: str, capfd: pytest.CaptureFixture[str]) -> None:
+    status, text = said(capfd, *words.split())
+
+    assert (status, text.split()[:3]) == (0, ["usage:", "runnerd", "runs"])

@@ -324,6 +324,6 @@ def test_empty_folder_has_nothing_to_say(tmp_path: Path, capfd: pytest.CaptureFi
 
 
 def test_help_is_shown_without_a_folder(capfd: pytest.CaptureFixture[str]) -> None:
-    for words in (["--help"], ["-h"], ["migrate", "--help"]):
+    for words in (["--help"], ["-h"], ["migrate", "--help"], ["inspect", "-h"]):
         status, lines = said(capfd, *words)
         assert (status, lines[0].split()[:3]) == (0, ["usage:", "runnerd", "sessions"])
