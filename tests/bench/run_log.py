@@ -35,7 +35,7 @@ async def critical_facts(site: Site) -> Mapping[str, Outcome]:
     run = store.open_run(RUN)
     journal = RunJournal(run)
     journal.append(RecordKind.START, {}, timestamp=NOW, durability=Durability.CRITICAL)
-    count = 2 * site.size.burst // site.size.rounds
+    count = -(-2 * site.size.burst // site.size.rounds)
     ours: list[float] = []
     bare: list[float] = []
     descriptor = _bare_file(folder / "bare")
