@@ -11,7 +11,8 @@ import enum
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+
+import msgspec
 
 from tests.simulator.choices import Choices
 
@@ -28,15 +29,14 @@ class Mode(enum.Enum):
     """The last ones may be missing; a file's own sync keeps its first name."""
 
 
-@dataclass(slots=True)
-class File:
+class File(msgspec.Struct):
     """Bytes as every process sees them, and as a power loss would find them."""
 
     mode: int
     uid: int
-    data: bytearray = field(default_factory=bytearray)
+    data: bytearray = msgspec.field(default_factory=bytearray)
     stable: bytes = b""
-    pieces: list[tuple[int, bytes]] = field(default_factory=list)
+    pieces: list[tuple[int, bytes]] = []
     tail: int = 0
     stable_tail: int = 0
     """Zeros behind ``data`` and ``stable``, of which nothing need be kept but their number."""
@@ -56,8 +56,7 @@ class File:
         return len(self.data) + self.tail
 
 
-@dataclass(slots=True)
-class Operation:
+class Operation(msgspec.Struct, gc=False):
     """One change of a directory: a name taken away, a name given, or both at once."""
 
     number: int
@@ -66,19 +65,17 @@ class Operation:
     is_first_name: bool = False
 
 
-@dataclass(slots=True)
-class Directory:
+class Directory(msgspec.Struct):
     """Entries as every process sees them, and as a power loss would find them."""
 
     mode: int
     uid: int
-    entries: dict[str, int] = field(default_factory=dict)
-    stable: dict[str, int] = field(default_factory=dict)
-    operations: list[Operation] = field(default_factory=list)
+    entries: dict[str, int] = {}
+    stable: dict[str, int] = {}
+    operations: list[Operation] = []
 
 
-@dataclass(slots=True)
-class Symlink:
+class Symlink(msgspec.Struct):
     """A name for another path."""
 
     target: str
@@ -100,7 +97,10 @@ class Disk:
         """Room for files; None is a disk that never fills."""
         self.violations: list[str] = []
         """What a process did that no correct one does; checks print and reject it."""
-        self.inodes: dict[int, Inode] = {ROOT: Directory(0o755, uid)}
+        root = Directory(0o755, uid)
+        self.inodes: dict[int, Inode] = {ROOT: root}
+        self.directories: dict[int, Directory] = {ROOT: root}
+        """Those of the inodes that are directories."""
         self.opened: Counter[int] = Counter()
         """How often each inode is open in a living process."""
         self._next_number = ROOT + 1
@@ -110,18 +110,16 @@ class Disk:
         number = self._next_number
         self._next_number += 1
         self.inodes[number] = inode
+        if isinstance(inode, Directory):
+            self.directories[number] = inode
         return number
 
     def directory(self, number: int) -> Directory:
-        inode = self.inodes[number]
-        assert isinstance(inode, Directory)
-        return inode
+        return self.directories[number]
 
     def link_count(self, number: int) -> int:
         return sum(
-            list(inode.entries.values()).count(number)
-            for inode in self.inodes.values()
-            if isinstance(inode, Directory)
+            [list(place.entries.values()).count(number) for place in self.directories.values()]
         )
 
     def change(self, number: int, operation: Operation) -> None:
@@ -150,12 +148,7 @@ class Disk:
         """Return how many bytes files may still grow by."""
         if self.capacity_bytes is None:
             return sys.maxsize
-        named = {
-            number
-            for inode in self.inodes.values()
-            if isinstance(inode, Directory)
-            for number in inode.entries.values()
-        }
+        named = {number for place in self.directories.values() for number in place.entries.values()}
         return self.capacity_bytes - sum(
             inode.room
             for number, inode in self.inodes.items()
@@ -196,10 +189,13 @@ class Disk:
             if self.mode is Mode.EXT4_LIKE:
                 self._keep_first_name(number)
         elif isinstance(inode, Directory) and inode.operations:
+            loses_names = False
             for operation in inode.operations:
+                loses_names = loses_names or not operation.is_first_name
                 _apply(operation, inode.stable)
             inode.operations.clear()
-            self._forget_nameless()
+            if loses_names:
+                self._forget_nameless()
 
     def fail_sync(self, number: int, choices: Choices) -> None:
         """Fail a sync: its data may be kept, torn or lost, and now counts as written.
@@ -217,11 +213,10 @@ class Disk:
         """Keep what is stable, and of the rest what ``choices`` leaves."""
         self.is_read_only = False
         self.opened.clear()
-        for inode in self.inodes.values():
-            if isinstance(inode, Directory):
-                inode.stable = self._entries_after_loss(inode, choices)
-                inode.entries = dict(inode.stable)
-                inode.operations.clear()
+        for place in self.directories.values():
+            place.stable = self._entries_after_loss(place, choices)
+            place.entries = dict(place.stable)
+            place.operations.clear()
         self._forget_nameless()
         for inode in self.inodes.values():
             if isinstance(inode, File):
@@ -263,9 +258,7 @@ class Disk:
 
     def _keep_first_name(self, number: int) -> None:
         """A journal keeps order: what was done to the directory before is kept as well."""
-        for directory in self.inodes.values():
-            if not isinstance(directory, Directory):
-                continue
+        for directory in self.directories.values():
             for place, operation in enumerate(directory.operations):
                 if operation.number == number and operation.is_first_name:
                     for kept in directory.operations[: place + 1]:
@@ -276,13 +269,13 @@ class Disk:
     def _forget_nameless(self) -> None:
         named = {ROOT}
         named.update(number for number, count in self.opened.items() if count > 0)
-        for inode in self.inodes.values():
-            if isinstance(inode, Directory):
-                named.update(inode.entries.values(), inode.stable.values())
-                for operation in inode.operations:
-                    named.add(operation.number)
+        for place in self.directories.values():
+            named.update(place.entries.values(), place.stable.values())
+            for operation in place.operations:
+                named.add(operation.number)
         for number in self.inodes.keys() - named:
             del self.inodes[number]
+            self.directories.pop(number, None)
 
 
 def _apply(operation: Operation, entries: dict[str, int]) -> None:

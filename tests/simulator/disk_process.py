@@ -68,8 +68,7 @@ Fault = Refuse | Shorten | Lie | TurnReadOnly | Die
 Nemesis = Callable[[Call], Fault | None]
 
 
-@dataclass(slots=True)
-class _Open:
+class _Open(msgspec.Struct):
     number: int
     subject: str
     is_writable: bool = False
@@ -335,11 +334,12 @@ class DiskProcess:
         raise Died
 
     def _handle(self, descriptor: int) -> _Open:
+        handle = self._open.get(descriptor)
         if self._is_dead:
             raise Died
-        if descriptor not in self._open:
+        if handle is None:
             raise _error(errno.EBADF)
-        return self._open[descriptor]
+        return handle
 
     def _file(self, handle: _Open) -> File:
         inode = self.disk.inodes[handle.number]

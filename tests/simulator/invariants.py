@@ -5,6 +5,7 @@ They refuse to look at the product's own state.
 """
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -35,22 +36,32 @@ class _Delta(msgspec.Struct):
     payload: _DeltaPayload
 
 
+_MONOTONE = (
+    "acked_source_seq",
+    "next_source_seq",
+    "last_controller_command_seq",
+    "compacted_through_controller_seq",
+    "generation",
+    "turns_started",
+    "lines_accepted",
+    "peak_outbox_bytes",
+)
+_MARKS = attrgetter(*_MONOTONE)
 _DELTA = msgspec.json.Decoder(_Delta)
 _RESULT = msgspec.json.Decoder(_Result)
 
 
 def I1(image: Image, oracle: "Oracle") -> None:
     """No acknowledged or accepted event is lost: what is not acknowledged is in the outbox."""
-    expected = image.acked_source_seq + 1
+    numbers = [event.source_seq for event in image.outbox]
+    due = range(image.acked_source_seq + 1, image.next_source_seq)
+    if numbers != list(due):
+        raise Violation("I1", f"not all of events {due} are stored: {numbers}")
+    accepted = oracle.accepted
     for event in image.outbox:
-        if event.source_seq != expected:
-            raise Violation("I1", f"event {expected} is neither acknowledged nor stored")
-        known = oracle.accepted.get(expected)
+        known = accepted.get(event.source_seq)
         if known is not None and known != bytes(event.body):
-            I2_stored(expected, known, event, oracle)
-        expected += 1
-    if expected != image.next_source_seq:
-        raise Violation("I1", f"event {expected} is neither acknowledged nor stored")
+            I2_stored(event.source_seq, known, event, oracle)
 
 
 def I2(seq: int, body: bytes, oracle: "Oracle") -> None:
@@ -91,17 +102,7 @@ def I4(before: Image | None, image: Image, oracle: "Oracle") -> None:
         )
     if before is None:
         return
-    for name in (
-        "acked_source_seq",
-        "next_source_seq",
-        "last_controller_command_seq",
-        "compacted_through_controller_seq",
-        "generation",
-        "turns_started",
-        "lines_accepted",
-        "peak_outbox_bytes",
-    ):
-        old, new = getattr(before, name), getattr(image, name)
+    for name, old, new in zip(_MONOTONE, _MARKS(before), _MARKS(image), strict=True):
         if new < old:
             raise Violation("I4", f"{name} went back from {old} to {new}")
     if before.state_id != image.state_id:
@@ -236,12 +237,10 @@ _SESSION_EDGES = {"session.started", "session.resumed", "session.closed"}
 
 def I10(image: Image, oracle: "Oracle") -> int:
     """Everything is bounded, and the recorded peak covers what is stored, which is returned."""
-    total = small = 0
-    for event in image.outbox:
-        size = len(event.body) + oracle.envelope_bytes
-        total += size
-        if event.priority != 0:
-            small += size
+    each = oracle.envelope_bytes
+    sizes = [len(event.body) for event in image.outbox]
+    total = sum(sizes) + len(sizes) * each
+    small = sum([len(event.body) + each for event in image.outbox if event.priority])
     if total > oracle.outbox_bytes_max:
         raise Violation("I10", f"{total} bytes are stored, {oracle.outbox_bytes_max} are allowed")
     if small > oracle.outbox_bytes_max - oracle.p0_reserve_bytes:
@@ -263,7 +262,7 @@ def I13(before: Image | None, image: Image) -> None:
         raise Violation("I13", "a run that is over goes on")
     if before.run_terminal and image.turns_started > before.turns_started:
         raise Violation("I13", "a run that is over started a turn")
-    ended = sum(event.event_type == "run.terminal" for event in image.outbox)
+    ended = [event.event_type for event in image.outbox].count("run.terminal")
     was_told = before.run_terminal and not before.cancel_unrecorded
     if ended > 1 or (ended and was_told and _is_new_terminal(before, image)):
         raise Violation("I13", "a run ended twice")

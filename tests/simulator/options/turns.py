@@ -21,7 +21,7 @@ def _weight_turn(world: World) -> int:
 
 
 def _settled(world: World, command_type: str) -> bool:
-    return any(result.command_type == command_type for result in world.peer.settled.values())
+    return command_type in world.peer.settled_types
 
 
 def _asked(world: FullWorld, command_type: str) -> bool:

@@ -112,7 +112,7 @@ def _send_result(world: World, action: SendResult) -> None:
         raise Violation("I6", f"command {result.controller_seq} has an old id and was executed")
     if result.command_type == "runner.drain" and result.status == "completed":
         world.oracle.drained(result.controller_seq)
-    peer.settled.setdefault(result.controller_seq, result)
+    peer.settle(result)
     if result.command_type in TERMINAL_TYPES:
         peer.owed_acks.append(result)
     _notice(world, result.status, bytes(result.result))

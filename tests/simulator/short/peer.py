@@ -52,6 +52,9 @@ class Peer:
     """Highest event that arrived in order on the present connection."""
     commands: list[WireCommand] = field(default_factory=list)
     settled: dict[int, CommandResult] = field(default_factory=dict)
+    settled_types: set[str] = field(default_factory=set)
+    settled_through: int = 0
+    """How many of the first commands have their answer."""
     delivered: set[int] = field(default_factory=set)
     link: Link | None = None
     dial: Dial | None = None
@@ -68,12 +71,27 @@ class Peer:
     owed_acks: list[CommandResult] = field(default_factory=list)
     """Results of terminal commands that arrived on this connection."""
 
+    def settle(self, result: CommandResult) -> None:
+        """Keep the first answer to a command."""
+        self.settled.setdefault(result.controller_seq, result)
+        self.settled_types.add(result.command_type)
+
+    def continue_from(self, other: "Peer") -> None:
+        """Remember the commands, answers and events that another one does."""
+        self.commands, self.settled = list(other.commands), dict(other.settled)
+        self.settled_types, self.settled_through = set(other.settled_types), other.settled_through
+        self.delivered = set(other.delivered)
+        self.cursor = other.cursor
+
     @property
     def open_command(self) -> WireCommand | None:
         """The lowest command without an answer."""
-        if len(self.settled) == len(self.commands):
-            return None
-        return next(c for c in self.commands if c.controller_seq not in self.settled)
+        while self.settled_through < len(self.commands):
+            command = self.commands[self.settled_through]
+            if command.controller_seq not in self.settled:
+                return command
+            self.settled_through += 1
+        return None
 
     @property
     def may_command(self) -> bool:

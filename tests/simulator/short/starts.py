@@ -60,10 +60,7 @@ def put_in_place(world: World, name: str) -> None:
     number = disk.add(File(0o600, disk.uid, bytearray(start.data), start.data))
     directory.entries[NAME] = directory.stable[NAME] = number
     world.oracle.continue_from(start.oracle)
-    peer = start.peer
-    world.peer.commands, world.peer.settled = list(peer.commands), dict(peer.settled)
-    world.peer.delivered = set(peer.delivered)
-    world.peer.cursor = peer.cursor
+    world.peer.continue_from(start.peer)
     world.program = copy.copy(start.program)
 
 
