@@ -102,6 +102,64 @@ def test_a_schema_that_refers_to_itself_for_ever_is_a_misfit() -> None:
     assert judged({"$ref": "#"}, {}) == "nested too deep"
 
 
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"if": {"$ref": "#"}, "then": {}},
+        {"not": {"$ref": "#"}},
+        {"anyOf": [{"allOf": [{"oneOf": [{"$ref": "#"}]}]}]},
+        {"unevaluatedProperties": False, "allOf": [{"$ref": "#"}]},
+        {"unevaluatedItems": False, "$dynamicRef": "#"},
+    ],
+)
+def test_a_schema_without_end_is_a_misfit_wherever_it_turns_back(schema: JsonValue) -> None:
+    assert judged(schema, {"a": [1]}) == "nested too deep"
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ({"$ref": "#/a", "a": 5}, {}),
+        ({"$ref": "#/title", "title": "x"}, {}),
+        ({"$ref": "#/a", "a": {"type": "objekt"}}, {}),
+        ({"$ref": "#/a", "a": {"pattern": "("}}, "x"),
+        ({"$ref": "#/a", "a": {"multipleOf": 0}}, 5),
+        ({"$ref": "#/a", "a": {"properties": 5}}, {}),
+        ({"$id": "http://[", "$ref": "x"}, {}),
+        (
+            {
+                "$schema": "http://json-schema.org/draft-04/schema#",
+                "patternProperties": {"(": {}},
+            },
+            {"a": 1},
+        ),
+    ],
+)
+def test_no_value_fits_a_schema_that_cannot_be_applied(schema: JsonValue, value: JsonValue) -> None:
+    assert judged(schema, value) == "the schema cannot be applied"
+
+
+def test_a_pattern_that_cannot_be_built_is_no_schema() -> None:
+    assert schema_misfit({"pattern": "(a{99999999999})"}) == "the schema cannot be applied"
+
+
+def test_a_schema_that_doubles_with_each_step_is_given_up() -> None:
+    doubled: dict[str, JsonValue] = {
+        f"d{number}": {"allOf": [{"$ref": f"#/$defs/d{number + 1}"}] * 2} for number in range(40)
+    }
+    schema: JsonValue = {"$ref": "#/$defs/d0", "$defs": {**doubled, "d40": {}}}
+
+    assert judged(schema, {}) == "the schema costs too much"
+
+
+def test_a_value_as_deep_as_a_message_may_be_fits_a_schema_that_recurs() -> None:
+    value: JsonValue = {}
+    for _ in range(62):
+        value = {"a": value}
+
+    assert judged({"type": "object", "properties": {"a": {"$ref": "#"}}}, value) is None
+
+
 def test_a_pointer_is_bounded() -> None:
     words = judged({"additionalProperties": {"type": "null"}}, {"k" * 10_000: 1})
 
