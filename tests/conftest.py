@@ -5,6 +5,8 @@ from typing import Final
 
 import pytest
 
+from tests.effort import raise_effort
+
 VECTORS: Final = Path(__file__).parent / "vectors" / "data"
 
 
@@ -24,3 +26,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=VECTORS / "runs",
         help="folder of the test vectors for durable runs (default: %(default)s)",
     )
+    parser.addoption(
+        "--effort",
+        metavar="N",
+        type=int,
+        default=1,
+        help="try N times as many random cases as usual (default: %(default)s)",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Set the effort before any test is read: it is fixed where a test is defined."""
+    raise_effort(config.getoption("--effort"))
