@@ -9,7 +9,6 @@ process did what: `disk_process` is the port through which one process sees this
 
 import enum
 import sys
-from collections import Counter
 from collections.abc import Iterator
 
 import msgspec
@@ -101,8 +100,8 @@ class Disk:
         self.inodes: dict[int, Inode] = {ROOT: root}
         self.directories: dict[int, Directory] = {ROOT: root}
         """Those of the inodes that are directories."""
-        self.opened: Counter[int] = Counter()
-        """How often each inode is open in a living process."""
+        self.opened: dict[int, int] = {}
+        """How often each inode is open in a living process, if it is."""
         self._next_number = ROOT + 1
 
     def add(self, inode: Inode) -> int:
@@ -117,6 +116,16 @@ class Disk:
     def directory(self, number: int) -> Directory:
         return self.directories[number]
 
+    def open(self, number: int) -> None:
+        """Keep an inode while a process has it open."""
+        self.opened[number] = self.opened.get(number, 0) + 1
+
+    def release(self, number: int) -> None:
+        """Let a process have an inode open once less."""
+        left = self.opened.pop(number, 0) - 1
+        if left > 0:
+            self.opened[number] = left
+
     def link_count(self, number: int) -> int:
         return sum(
             [list(place.entries.values()).count(number) for place in self.directories.values()]
@@ -124,7 +133,7 @@ class Disk:
 
     def change(self, number: int, operation: Operation) -> None:
         """Let an operation on a directory be seen; a power loss may still take it back."""
-        directory = self.directory(number)
+        directory = self.directories[number]
         _apply(operation, directory.entries)
         directory.operations.append(operation)
 
@@ -152,7 +161,7 @@ class Disk:
         return self.capacity_bytes - sum(
             inode.room
             for number, inode in self.inodes.items()
-            if isinstance(inode, File) and (number in named or self.opened[number] > 0)
+            if isinstance(inode, File) and (number in named or number in self.opened)
         )
 
     def allocate(self, file: File, size: int) -> bool:
@@ -267,8 +276,7 @@ class Disk:
                     break
 
     def _forget_nameless(self) -> None:
-        named = {ROOT}
-        named.update(number for number, count in self.opened.items() if count > 0)
+        named = {ROOT, *self.opened}
         for place in self.directories.values():
             named.update(place.entries.values(), place.stable.values())
             for operation in place.operations:

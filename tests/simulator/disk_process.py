@@ -106,7 +106,8 @@ class DiskProcess:
         """End the process between two calls; every later call of it raises `Died`."""
         if not self._is_dead:
             self._is_dead = True
-            self.disk.opened.subtract(handle.number for handle in self._open.values())
+            for handle in self._open.values():
+                self.disk.release(handle.number)
 
     def effective_uid(self) -> int:
         return self.disk.uid
@@ -177,11 +178,11 @@ class DiskProcess:
 
     def create_exclusive(self, directory: int, name: str, mode: int) -> int:
         self._enter("create_exclusive", name, changes=True)
-        if name in self._entries(directory):
+        place = self._handle(directory).number
+        if name in self.disk.directory(place).entries:
             raise _error(errno.EEXIST)
         number = self.disk.add(File(mode, self.disk.uid))
-        operation = Operation(number, added=name, is_first_name=True)
-        self.disk.change(self._handle(directory).number, operation)
+        self.disk.change(place, Operation(number, added=name, is_first_name=True))
         return self._left(self._opened(_Open(number, name, is_writable=True)))
 
     def open_read(self, directory: int, name: str) -> int:
@@ -221,7 +222,8 @@ class DiskProcess:
         if handle.appends:
             handle.offset = inode.size
         count = min(len(data), fault.count) if isinstance(fault, Shorten) else len(data)
-        count = min(count, max(0, inode.room + self.disk.room_left() - handle.offset))
+        if self.disk.capacity_bytes is not None:
+            count = min(count, max(0, inode.room + self.disk.room_left() - handle.offset))
         if count == 0 and data and not isinstance(fault, Shorten):
             raise _error(errno.ENOSPC)
         self.disk.write(inode, handle.offset, bytes(data[:count]))
@@ -268,14 +270,17 @@ class DiskProcess:
             self._enter("close", handle.subject)
         finally:
             del self._open[descriptor]
-            self.disk.opened[handle.number] -= 1
+            if not self._is_dead:
+                self.disk.release(handle.number)
         self._left(None)
 
     def rename(self, directory: int, source: str, target: str) -> None:
         self._enter("rename", target, changes=True)
-        number = self._named(directory, source)
-        operation = Operation(number, removed=source, added=target)
-        self.disk.change(self._handle(directory).number, operation)
+        place = self._handle(directory).number
+        number = self.disk.directory(place).entries.get(source)
+        if number is None:
+            raise _error(errno.ENOENT)
+        self.disk.change(place, Operation(number, removed=source, added=target))
         self._left(None)
 
     def link(self, directory: int, source: str, target: str) -> None:
@@ -304,12 +309,15 @@ class DiskProcess:
         """Count the call and let the nemesis strike before it takes effect."""
         if self._is_dead:
             raise Died
-        call = Call(len(self.calls), name, subject)
-        self.calls.append(call)
-        self._dies_after = False
-        fault = None if self._nemesis is None else self._nemesis(call)
-        if fault is not None:
-            self._strike(fault)
+        calls = self.calls
+        call = Call(len(calls), name, subject)
+        calls.append(call)
+        fault = None
+        if self._nemesis is not None:
+            self._dies_after = False
+            fault = self._nemesis(call)
+            if fault is not None:
+                self._strike(fault)
         if changes and self.disk.is_read_only:
             raise _error(errno.EROFS)
         return fault
@@ -351,7 +359,7 @@ class DiskProcess:
         descriptor = self._next_descriptor
         self._next_descriptor += 1
         self._open[descriptor] = handle
-        self.disk.opened[handle.number] += 1
+        self.disk.open(handle.number)
         return descriptor
 
     def _entries(self, directory: int) -> dict[str, int]:
