@@ -85,6 +85,8 @@ def schema_misfit(schema: JsonValue) -> str | None:
     """
     if not isinstance(schema, dict):
         return "not an object"
+    if not schema:
+        return None
     checker = _dialect(schema)
     if checker is None:
         return "/$schema names a dialect that is not known"
