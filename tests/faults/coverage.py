@@ -109,6 +109,7 @@ _PLACES: Final[tuple[tuple[str, tuple[Part, ...]], ...]] = (
     ("protocol/", _BOTH),
     ("simulator/", _BOTH),
     ("soak/", _BOTH),
+    ("fuzz/", tuple(Part)),
 )
 
 

@@ -1,0 +1,1 @@
+"""Every decoder against spoiled input: a value or a typed refusal, and nothing else."""
