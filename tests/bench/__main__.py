@@ -85,7 +85,9 @@ class Teller:
 
 
 def _arguments(argv: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="./dev bench", description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="./dev bench", description=(__doc__ or "").partition("\n")[0]
+    )
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--quick", action="store_true", help="few and small samples")
     size.add_argument("--long", action="store_true", help="the longest history")

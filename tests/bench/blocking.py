@@ -14,7 +14,7 @@ from protocol.base.clock import MonoMs, Now, UnixMs
 from protocol.carrier import ClientCarrier, TextReceived
 from protocol.codec import decode_control, event_envelope
 from protocol.credentials import auth_key, credential_id
-from protocol.envelope import Ack, Binding, Received, Resume, Welcome
+from protocol.envelope import Ack, Binding, ProtocolVersion, Received, Resume, Welcome
 from protocol.handshake import ClientOffer, client_answer, client_hello
 from protocol.ids import Identity
 from protocol.secrets import Secret
@@ -97,7 +97,7 @@ class Session:
         wire.send(answer.response)
         self._wire = wire
         self._identity = offered.identity
-        self._version = answer.selected_version
+        self._version: ProtocolVersion = answer.selected_version
         self._channel = SecureChannel(answer.keys, Role.CLIENT)
         self._binding: Binding | None = None
         self._binding = self._welcomed()

@@ -6,7 +6,7 @@ It decides what is started and which moment counts. It refuses to look into a st
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeAlias
@@ -175,7 +175,7 @@ class Starts:
 @contextmanager
 def _started(
     argv: Sequence[str], environment: Mapping[str, str], stderr: int | None = None
-) -> "Iterator[subprocess.Popen[bytes]]":
+) -> "Generator[subprocess.Popen[bytes]]":
     """Run a program for the length of the block, then kill it."""
     with subprocess.Popen(
         argv,

@@ -57,7 +57,7 @@ async def test_runs_that_wait_together_are_committed_together(tmp_path: Path) ->
     store = WaitingStore()
     names = [f"many-{n}" for n in range(5)]
     async with served(tmp_path, store.over) as world:
-        clients = []
+        clients: list[RunnerClient] = []
         for name in names:
             await world.controller.create_run(run_config(name))
             clients.append(await world.bootstrap(run_config(name)))

@@ -199,7 +199,8 @@ class SessionWorld:
         ids = self._conversation(data)
         if len(ids) < len(self._base) + self._kept or ids[: len(OLD)] != list(OLD):
             self._broken(f"I22 {where}: the public name holds {ids}")
-        if BACKUP not in self._folder().entries or self._file(BACKUP) != self._plan.legacy.encode():
+        legacy = self._plan.legacy.encode()
+        if BACKUP not in self._folder().entries or bytes(self._file(BACKUP)) != legacy:
             self._broken(f"I22 {where}: published without a backup")
 
     @property

@@ -113,10 +113,10 @@ def _checked(scenario: Scenario, site: Site) -> dict[str, Any]:
 
 
 def _table(report: dict[str, Any]) -> str:
-    lines = []
+    lines: list[str] = []
     for figure in report["figures"]:
         mark = "ok   " if figure["holds"] else "FALSE"
-        value = figure["value"]
+        value: list[object] | str | float | bool | None = figure["value"]
         shown = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
         expected = "" if figure["holds"] else f"   (should be {figure['goal']})"
         lines.append(f"  {mark}  {figure['name']:<40} {shown}{expected}")
@@ -148,7 +148,9 @@ def _root(wanted: Path | None) -> Path | None:
 
 
 def _arguments(argv: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="dev demo", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="dev demo", description=(__doc__ or "").partition("\n")[0]
+    )
     parser.add_argument("--files", type=_count, default=FILES, metavar="N", help="default 2000")
     parser.add_argument(
         "--data", "--keep", type=Path, metavar="DIR", help="where the state lies; absent or empty"

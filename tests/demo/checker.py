@@ -21,10 +21,11 @@ import sys
 import urllib.parse
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 COMMANDS: Final = ["run.prepare", "session.open", "turn.start", "turn.start", "runner.shutdown"]
 SIGKILLED: Final = -9
+_Json: TypeAlias = dict[str, Any] | list[Any] | str | float | bool | None
 _BATCH: Final = 500
 _FAULTS_SHOWN_MAX: Final = 20
 
@@ -89,7 +90,7 @@ class Event:
     @property
     def payload(self) -> dict[str, Any]:
         """The payload of its body."""
-        payload = self.body.get("payload")
+        payload: _Json = self.body.get("payload")
         return payload if isinstance(payload, dict) else {}
 
     @property

@@ -236,6 +236,8 @@ class Scenario:
             case "run.terminal":
                 self._tell("the run has ended")
                 return True
+            case _:
+                pass
         return False
 
     async def _bring_fault(self, controller: Controller, supervisor: Supervisor) -> None:

@@ -166,8 +166,12 @@ def test_checker_names_what_is_false_when_files_are_altered(name: str, copy: Fac
 def sleeper() -> Iterator[Callable[..., "subprocess.Popen[bytes]"]]:
     started: list[subprocess.Popen[bytes]] = []
 
-    def start(**options: Any) -> "subprocess.Popen[bytes]":
-        started.append(subprocess.Popen(["sleep", "3600"], start_new_session=True, **options))
+    def start(
+        *, env: dict[str, str] | None = None, cwd: str | None = None
+    ) -> "subprocess.Popen[bytes]":
+        started.append(
+            subprocess.Popen(["sleep", "3600"], start_new_session=True, env=env, cwd=cwd)
+        )
         return started[-1]
 
     yield start

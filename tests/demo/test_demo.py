@@ -108,7 +108,7 @@ def test_scenario_leaves_no_process_when_it_fails(moment: str, tmp_path: Path) -
 
 def processes_below(path: Path) -> list[str]:
     """Return the command line of each process that names a path in it."""
-    found = []
+    found: list[str] = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:

@@ -14,7 +14,7 @@ from runnerd.harness.environment import OWN_PREFIX
 
 ROOT: Final = Path(__file__).parents[2]
 README: Final = (ROOT / "README.md").read_text()
-COMMANDS: Final = re.findall(r"^```sh\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+COMMANDS: Final[list[str]] = re.findall(r"^```sh\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
 TIME_LIMIT_S: Final = 120
 
 BOUNDED: Final = {

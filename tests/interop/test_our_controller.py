@@ -97,8 +97,8 @@ async def session(peer: UpstreamRunner, folder: Path) -> AsyncGenerator[Session]
 
 
 def result_of(row: CommandRow) -> object:
-    result = msgspec.json.decode(msgspec.json.encode(row.result))
-    assert isinstance(result, dict)
+    assert isinstance(row.result, msgspec.Raw)
+    result = msgspec.json.decode(row.result, type=dict[str, object])
     return result["result"]
 
 

@@ -4,6 +4,7 @@ import os
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.interop.peers import Missing, UpstreamController, upstream_controller
@@ -63,8 +64,7 @@ def lines_of(event: dict[str, object] | None) -> list[str]:
     """Return the lines in an event: several if they were printed while nobody was connected."""
     if event is None or event["eventType"] != "item.delta":
         return []
-    payload = event["payload"]
-    assert isinstance(payload, dict)
+    payload = msgspec.convert(event["payload"], dict[str, object])
     return str(payload["text"]).splitlines(keepends=True)
 
 
@@ -72,9 +72,7 @@ def texts(snapshot: Snapshot) -> list[str]:
     found: list[str] = []
     for event in snapshot.events:
         assert event.envelope is not None
-        body = event.envelope["payload"]
-        assert isinstance(body, dict)
-        found += lines_of(body)
+        found += lines_of(msgspec.convert(event.envelope["payload"], dict[str, object]))
     return found
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from protocol.canonical_json import JsonValue
 from runnerd.runs.envelope import tell_story
 from runnerd.runs.snapshot import encode_snapshot
 from tests.interop.peers import Missing, upstream_controller
@@ -46,7 +47,7 @@ def written() -> list[Json]:
     return [json.loads(encode_snapshot(one)) for one in snapshots if one is not None]
 
 
-def places(value: object, at: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+def places(value: JsonValue, at: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
     """Yield every place in a value that the schema has a word about."""
     if isinstance(value, dict):
         for name, item in value.items():

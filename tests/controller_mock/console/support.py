@@ -85,7 +85,7 @@ async def report(data: Path, run: str | None = None) -> Any:
 
 def processes_with(text: str) -> list[int]:
     """Return the pids of living processes whose command line or environment holds ``text``."""
-    found = []
+    found: list[int] = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():
             with contextlib.suppress(OSError):

@@ -108,7 +108,7 @@ async def test_hangup_stops_no_run_when_a_ticket_file_cannot_be_written(tmp_path
 async def test_runs_of_an_earlier_serve_go_on(tmp_path: Path) -> None:
     file = tmp_path / "ticket"
     arguments = ("--data", str(tmp_path / "data"), "--run", "run-7", "--ticket-file", str(file))
-    cursors = []
+    cursors: list[int] = []
     for seq in (1, 2):
         async with console("serve", *arguments) as serving:
             line = await announced(serving)

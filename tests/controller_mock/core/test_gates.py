@@ -1,6 +1,7 @@
 """Nothing that claims a durable fact leaves before that fact is committed (D2, D3)."""
 
 from collections.abc import Callable
+from typing import Final
 
 import msgspec
 import pytest
@@ -180,15 +181,14 @@ def test_nothing_leaves_when_the_write_fails() -> None:
     assert {type(action) for action in dropped} == {SendControl, Reply}
 
 
-@pytest.mark.parametrize(
-    "stimulus_of",
-    [
-        lambda world: world.said(1, event(1)),
-        lambda world: world.requested(),
-        lambda world: RevokeRequested(world.request()),
-    ],
-    ids=["event", "command", "revoke"],
+DURABLE_CHANGES: Final[tuple[Callable[[World], Input], ...]] = (
+    lambda world: world.said(1, event(1)),
+    lambda world: world.requested(),
+    lambda world: RevokeRequested(world.request()),
 )
+
+
+@pytest.mark.parametrize("stimulus_of", DURABLE_CHANGES, ids=["event", "command", "revoke"])
 def test_only_a_durable_change_raises_the_revision(
     stimulus_of: Callable[[World], Input],
 ) -> None:

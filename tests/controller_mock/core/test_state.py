@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from controller_mock.core.inputs import ConnectionHandle, ConnectionLost, RevokeRequested
-from controller_mock.core.state import LiveRun, Run, RunConfig, new_run, restore, run_row
+from controller_mock.core.state import LiveRun, Run, new_run, restore, run_row
 from protocol.base.revision import Revision
 from protocol.credentials import auth_key
 from protocol.errors import ErrorCode
@@ -137,13 +137,14 @@ def test_no_token_or_key_is_shown_when_state_and_actions_are_printed() -> None:
 
 
 def test_a_configuration_is_refused_when_it_cannot_be_spoken() -> None:
-    for wrong in (
+    changes: tuple[dict[str, object], ...] = (
         {"runner_digest": "sha256:AB"},
         {"runner_version": ""},
         {"lease_ttl_ms": 0},
         {"protocol_max": 3},
         {"identity": msgspec.structs.replace(IDENTITY, run_id="a run")},
         {"identity": msgspec.structs.replace(IDENTITY, item_id="")},
-    ):
+    )
+    for wrong in changes:
         with pytest.raises(ValueError):
-            RunConfig(**(msgspec.structs.asdict(CONFIG) | wrong))
+            msgspec.structs.replace(CONFIG, **wrong)

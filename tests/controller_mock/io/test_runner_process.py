@@ -141,7 +141,7 @@ def test_artifact_digest_follows_the_source(
     package = tmp_path / "some_package"
     package.mkdir()
     (package / "__init__.py").write_text("one = 1\n")
-    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     first = artifact_digest(("some_package",))
 
     (package / "more.py").write_text("")
