@@ -15,6 +15,7 @@ from tests.simulator.options import (
     dialogue,
     endings,
     lies,
+    owners,
     pressure,
     programs,
     relay,
@@ -71,6 +72,7 @@ def full_options() -> tuple[Option[FullWorld], ...]:
         rollback.FULL,
         checkpoints.FULL,
         dialogue.FULL,
+        owners.FULL,
     )
 
 

@@ -55,11 +55,16 @@ class Authority:
         self._observed: int | None = None
         self.acked_now = 0
         """Highest cursor that the process was told with authority, or has found stored."""
+        self.obeyed: object = None
+        """The controller whose welcome the process has taken last."""
+        self.obeyed_epoch = 0
+        """The highest owner epoch whose welcome the process has taken (R7)."""
 
     def process_ended(self) -> None:
         """Forget the connection: lease and token die with the process."""
         self._current = None
         self._ends = (0, 0)
+        self.obeyed, self.obeyed_epoch = None, 0
 
     def holds(self) -> bool:
         """Tell whether control data may be applied now."""
@@ -99,6 +104,10 @@ class Authority:
             welcome.connection_lease_expires_at_unix_ms,
         )
         self._check_order("welcome")
+        session = self._session_of(self._current)
+        assert session is not None
+        self.obeyed = session.listener
+        self.obeyed_epoch = max(self.obeyed_epoch, session.owner_epoch)
         if self.holds():
             self._allow_ack(welcome.acked_source_seq or 0)
             for command in welcome.pending_commands:

@@ -21,7 +21,9 @@ def calm_down(world: World) -> None:
     """Heal the world, run until it is quiet, and audit what was stored."""
     world.trace.append("heal")
     world.faults_are_on = False
-    world.judge.armed = None
+    world.retired_died()
+    for side in world.sides:
+        side.judge.armed = None
     world.store.trouble = None
     world.runner_machine.disk.is_read_only = False
     world.runner_machine.disk.capacity_bytes = None

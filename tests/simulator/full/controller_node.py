@@ -104,6 +104,7 @@ class ControllerNode:
         self.world = world
         self.name = "controller"
         self.loop = VirtualLoop(world.controller_machine)
+        self.store = world.store
         self._handles = Handles()
         self._requests: list[Coroutine[Any, Any, Reply]] = []
         with running(self.loop):
@@ -123,6 +124,10 @@ class ControllerNode:
         """Raise the fault of ours that has ended the shell, if there is one."""
         if self._fault.done() and (error := self._fault.exception()) is not None:
             raise error
+
+    def retire(self) -> None:
+        """Live on, cut off, while another controller takes over from a copy of the store."""
+        self.name = "retired"
 
     def close(self) -> None:
         """End with the process."""

@@ -159,6 +159,8 @@ class Side:
         """Note an input of the core."""
         self.trace.append(stimulus)
         self.authority.heard(stimulus)
+        if isinstance(stimulus, ConnectFailed) and stimulus.code.value == "owner_epoch_superseded":
+            self.seen.add("replaced controller refused")
         if isinstance(stimulus, ConnectionLost | ConnectFailed):
             self._failed_at_ms = self.runner_machine.boot_ms
 

@@ -13,6 +13,7 @@ from msgspec import structs
 from controller_mock.core.actions import Change, PutCredential, PutEvent, PutRun
 from controller_mock.core.state import RunConfig, StoredRun
 from controller_mock.storage.store import Batch, CommandRow, StoredEvent, StoreFailed
+from protocol.envelope import OwnerEpoch
 from protocol.ids import RunId, SourceSeq
 from tests.storage.memory import MemoryStore
 
@@ -34,6 +35,19 @@ class SimulatedStore(MemoryStore):
         self.trouble: Trouble | None = None
         self.commits = 0
         self._sparse: set[RunId] = set()
+        self.owner = OwnerEpoch(owner_epoch=1, owner_id="owner_1")
+        """Which start of a controller has it open (R7)."""
+
+    def begin_epoch(self, number: int) -> None:
+        """Let another controller open the store."""
+        self.owner = OwnerEpoch(owner_epoch=number, owner_id=f"owner_{number}")
+
+    def twin(self) -> "SimulatedStore":
+        """Return another store with the same content."""
+        twin = SimulatedStore()
+        twin._runs = {run_id: tables.copy() for run_id, tables in self._runs.items()}
+        twin._sparse = set(self._sparse)
+        return twin
 
     def commit(self, batches: Sequence[Batch]) -> None:
         for run_id, changes in batches:

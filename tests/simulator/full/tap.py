@@ -47,6 +47,10 @@ class _Response(msgspec.Struct, rename="camel"):
     client_proof: str
 
 
+class _Owner(msgspec.Struct, rename="camel"):
+    owner_epoch: int | None = None
+
+
 class _Token(msgspec.Struct, rename="camel"):
     connection_lease_token: str | None = None
 
@@ -58,6 +62,10 @@ class Session:
     number: int
     side: "Side"
     """The machine at whose end the runner is."""
+    listener: object
+    """The controller at the other end."""
+    owner_epoch: int = 0
+    """What the challenge says about the start of the controller; 0 if it says nothing."""
     credential: str = ""
     challenge: bytes = b""
     keys: Keys | None = None
@@ -101,7 +109,9 @@ class Tap:
         number = end.connection.number
         session = self.sessions.get(number)
         if session is None:
-            session = self.sessions[number] = Session(number, end.connection.caller)
+            session = self.sessions[number] = Session(
+                number, end.connection.caller, end.connection.listener
+            )
         if end.is_client not in session.upgraded:
             if HEAD_END in data:
                 session.upgraded.add(end.is_client)
@@ -133,6 +143,8 @@ class Tap:
             session.credential = msgspec.json.decode(message.payload, type=_Hello).credential_id
         elif message.kind == "auth_response":
             response = msgspec.json.decode(message.payload, type=_Response)
+            if session.owner_epoch < session.side.authority.obeyed_epoch:
+                raise Violation("I16", "a controller that was replaced got a proof")
             token = self.tokens[session.credential]
             session.keys = Keys(token, session.challenge, response.client_proof)
             session.proof_is_right = session.keys.expected_proof == response.client_proof
@@ -142,6 +154,8 @@ class Tap:
             message = plain(text)
             if message.kind == "auth_challenge":
                 session.challenge = bytes(message.payload)
+                owner = msgspec.json.decode(message.payload, type=_Owner)
+                session.owner_epoch = owner.owner_epoch or 0
             return
         message = self._opened(session, TO_CLIENT, text)
         if message.kind == "welcome":

@@ -78,6 +78,8 @@ class World:
         self.controller: ControllerNode | None = None
         self.retired: list[ControllerNode] = []
         """Controllers that live on although another one has taken over."""
+        self.epochs = 1
+        """How many controllers have opened the store."""
         self.paused_until: dict[str, int] = {}
         self.faults_are_on = True
         self.grammar: tuple[Command[World], ...] = ()
@@ -289,7 +291,7 @@ class World:
             return
 
         def connected() -> None:
-            controller = self.controller
+            controller = self._listener(side)
             if controller is None or fate == 1:
                 then(None)
                 return
@@ -302,6 +304,12 @@ class World:
             then(connection.client)
 
         loop.call_later(self._delay_ms() / 1000, connected)
+
+    def _listener(self, side: Side) -> ControllerNode | None:
+        """Return who takes a connection: now and then a controller that was replaced."""
+        if self.retired and side.authority.obeyed is self.controller is not None:
+            return self.draws.stream("net").pick("listener", (self.controller, *self.retired))
+        return self.controller
 
     # --- runners --------------------------------------------------------------------------------
 
@@ -327,6 +335,8 @@ class World:
     def start_controller(self) -> None:
         """Start a process on what the store holds."""
         self.trace.append("controller starts")
+        self.epochs += 1
+        self.store.begin_epoch(self.epochs)
         self.controller = ControllerNode(self)
 
     def controller_died(self) -> None:
@@ -334,8 +344,16 @@ class World:
         node, self.controller = self.controller, None
         self.trace.append("controller dies")
         if node is not None:
-            self.process_died(node.loop, is_told=True)
-            node.close()
+            self._end_controller(node)
+
+    def retired_died(self) -> None:
+        """End the controllers that were replaced."""
+        while self.retired:
+            self._end_controller(self.retired.pop())
+
+    def _end_controller(self, node: ControllerNode) -> None:
+        self.process_died(node.loop, is_told=True)
+        node.close()
 
     def committed(self) -> None:
         """Look at the store after one of the writer's jobs."""

@@ -22,7 +22,8 @@ def _state_directory(disk: Disk) -> Directory | None:
     return found if isinstance(found, Directory) else None
 
 
-def _copy(disk: Disk) -> _Copy | None:
+def copy_of(disk: Disk) -> _Copy | None:
+    """Return the state file of a machine, None if there is no whole one."""
     directory = _state_directory(disk)
     number = None if directory is None else directory.entries.get(NAME)
     file = None if number is None else disk.inodes[number]
@@ -30,9 +31,14 @@ def _copy(disk: Disk) -> _Copy | None:
     return _Copy(bytes(file.data), image) if isinstance(file, File) and image else None
 
 
-def _put(copy: _Copy, disk: Disk) -> None:
+def put(copy: _Copy, disk: Disk) -> None:
+    """Let the state file of a machine be this one; its directory is made if it is missing."""
     directory = _state_directory(disk)
-    assert directory is not None
+    if directory is None:
+        directory = Directory(0o700, disk.uid)
+        entries = {DIRECTORY: disk.add(directory)}
+        disk.directory(ROOT).entries.update(entries)
+        disk.directory(ROOT).stable.update(entries)
     number = disk.add(File(0o600, disk.uid, bytearray(copy.data), copy.data))
     directory.entries[NAME] = directory.stable[NAME] = number
     directory.operations.clear()
@@ -40,7 +46,7 @@ def _put(copy: _Copy, disk: Disk) -> None:
 
 def keep_copy(world: World) -> None:
     """Remember the present state file."""
-    if (copy := _copy(world.machine.disk)) is not None:
+    if (copy := copy_of(world.machine.disk)) is not None:
         world.kept["state"] = copy
 
 
@@ -48,7 +54,7 @@ def put_back(world: World) -> None:
     """Put the older state file in place of the present one."""
     copy = world.kept["state"]
     assert isinstance(copy, _Copy)
-    _put(copy, world.machine.disk)
+    put(copy, world.machine.disk)
     world.trace.append("older state put back")
     world.seen.add("state file put back")
     world.rolled_back = True
@@ -77,14 +83,14 @@ def forget(world: World) -> None:
 
 def keep_full_copy(world: FullWorld) -> None:
     """Remember the runner's present state file."""
-    if (copy := _copy(world.runner_machine.disk)) is not None:
+    if (copy := copy_of(world.runner_machine.disk)) is not None:
         world.kept["state"] = copy
 
 
 def put_full_back(world: FullWorld) -> None:
     """Put the older state file in place of the present one; the runner must notice (R5)."""
     copy = world.kept["state"]
-    _put(copy, world.runner_machine.disk)
+    put(copy, world.runner_machine.disk)
     world.trace.append("older state put back")
     world.judge.put_back()
     world.oracle.put_back(copy.image)

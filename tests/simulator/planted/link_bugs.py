@@ -147,6 +147,48 @@ BUGS: Final = (
         stack="full",
         needs=("dialogue", "large_input"),
     ),
+    Bug(
+        "B38",
+        "lower owner epoch obeyed",
+        ("I16",),
+        (
+            Edit(
+                "protocol/extensions.py",
+                "    if obeyed is None or owner == obeyed:\n        return\n",
+                "    return\n",
+            ),
+        ),
+        stack="full",
+        needs=("takeover",),
+    ),
+    Bug(
+        "B39",
+        "state directory is used without its lock",
+        ("I16",),
+        (
+            Edit(
+                "runnerd/io/state_file.py",
+                "        self._lock = self._take_lock(self._directory)\n",
+                "",
+            ),
+        ),
+        stack="full",
+        needs=("start_twice",),
+    ),
+    Bug(
+        "B40",
+        "a rolled-back controller takes the runner's cursor over",
+        ("I3",),
+        (
+            Edit(
+                CONTROLLER + "tickets.py",
+                "    if cursor is None or not durable.is_sparse or cursor",
+                "    if cursor is None or cursor",
+            ),
+        ),
+        stack="full",
+        needs=("old_store",),
+    ),
 )
 
 ELSEWHERE: Final = (
