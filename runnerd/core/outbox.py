@@ -18,8 +18,7 @@ from protocol.codec import event_envelope
 from protocol.errors import ErrorCode
 from protocol.events import EventVersion, Priority, runner_event
 from protocol.ids import Identity, SourceSeq
-from protocol.limits import DIAGNOSTICS_MAX
-from protocol.redaction import bounded_diagnostic
+from protocol.limits import DIAGNOSTIC_BYTES_MAX, DIAGNOSTICS_MAX
 from protocol.timestamps import rfc3339_ms
 from runnerd.core import coalescing, downgrade
 from runnerd.core.state import Lifecycle, OutboxEntry, Runner
@@ -170,10 +169,14 @@ def drop_acknowledged(runner: Runner, acked_source_seq: SourceSeq) -> Runner:
     return with_live(shorter, outbox_bytes=runner.live.outbox_bytes - gone)
 
 
-def note(runner: Runner, text: str) -> Runner:
-    """Keep a bounded, redacted diagnostic; one that repeats the newest changes nothing."""
+def note(runner: Runner, words: str) -> Runner:
+    """Keep a diagnostic; one that repeats the newest changes nothing.
+
+    Args:
+        words: our own, of codes and states; what others wrote would have to be redacted.
+    """
+    assert len(words) <= DIAGNOSTIC_BYTES_MAX, "our own words are few"
     kept = runner.durable.diagnostics
-    text = bounded_diagnostic(text)
-    if kept and kept[-1] == text:
+    if kept and kept[-1] == words:
         return runner
-    return advance(runner, diagnostics=(*kept[-(DIAGNOSTICS_MAX - 1) :], text))
+    return advance(runner, diagnostics=(*kept[-(DIAGNOSTICS_MAX - 1) :], words))
