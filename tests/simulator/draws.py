@@ -8,7 +8,7 @@ import hashlib
 import struct
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import accumulate, count
+from itertools import accumulate, count, islice, repeat
 from typing import Final, TypeVar
 
 ItemT = TypeVar("ItemT")
@@ -42,6 +42,13 @@ class Stream:
         """Return one of ``items``; the first is the calmest."""
         return items[self.choose(label, len(items))]
 
+    def pick_each(self, labels: Sequence[str], items: Sequence[ItemT]) -> dict[str, ItemT]:
+        """Return one of ``items`` for each label."""
+        options = len(items)
+        values = [word * options >> 32 for word in islice(self._words, len(labels))]
+        self.drawn += zip(labels, repeat(options), values, strict=False)
+        return dict(zip(labels, [items[value] for value in values], strict=True))
+
     def weighed(self, label: str, weights: Sequence[int], none: int = 0) -> int | None:
         """Return the place of one of the weights, None for as often as ``none`` weighs."""
         edges = list(accumulate(weights, initial=none))
@@ -63,6 +70,9 @@ class _Replayed(Stream):
         value = min(next(self._words, 0), options - 1)
         self.drawn.append((label, options, value))
         return value
+
+    def pick_each(self, labels: Sequence[str], items: Sequence[ItemT]) -> dict[str, ItemT]:
+        return {label: self.pick(label, items) for label in labels}
 
 
 class Draws:

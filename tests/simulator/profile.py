@@ -4,7 +4,7 @@ It decides what is left out, which matters as much as what is there: with everyt
 restarts hide backlog bugs and drops hide replay bugs. It refuses to know what a family does.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from tests.simulator.draws import Draws
@@ -37,7 +37,7 @@ class Profile:
 
 def draw_profile(
     draws: Draws,
-    families: Iterable[str],
+    families: Sequence[str],
     disabled: Collection[str] = (),
     needed: Collection[str] = (),
 ) -> Profile:
@@ -48,7 +48,7 @@ def draw_profile(
         needed: families that are in a storm whatever was drawn.
     """
     stream = draws.stream("profile")
-    drawn = {family: stream.pick(family, _DRAWN) for family in families}
+    drawn = stream.pick_each(families, _DRAWN)
     drawn.update(dict.fromkeys(needed, STORM))
     drawn.update(dict.fromkeys(drawn.keys() & set(disabled), OFF))
     return Profile(drawn)

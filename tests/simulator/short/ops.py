@@ -189,7 +189,7 @@ def weigh(world: World) -> tuple[int, ...]:
         _acknowledge(world) if is_open and peer.arrived > peer.cursor else 0,
         8 if is_open and peer.renewals else 0,
         12 if is_open and peer.owed_acks else 0,
-        1 if has_deadline(world) else 0,
+        1 if world.deadline() is not None else 0,
         1 if is_open else 0,
         30 if runs and has_record(world) else 0,
     )
