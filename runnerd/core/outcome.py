@@ -220,10 +220,11 @@ def exit_facts(process_exit: ProcessExit) -> dict[str, JsonValue]:
 
 def _result(turn: Turn) -> dict[str, JsonValue]:
     """Say what exit status 0 says and no more: the program claims to be done."""
+    lines = f"{turn.lines} line{'' if turn.lines == 1 else 's'}"
     return {
         "schema": RESULT_SCHEMA,
         "reportedWorkDisposition": "done",
-        "summary": f"The program exited with status 0 after {turn.lines} lines of output.",
+        "summary": f"The program exited with status 0 after {lines} of output.",
         "completionClaim": {
             "contractRevision": "command.v1",
             "objectiveSatisfied": True,

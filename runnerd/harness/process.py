@@ -174,6 +174,8 @@ def _check(argv: tuple[str, ...], cwd: str, path: str) -> None:
     files = [candidate for candidate in candidates if os.path.isfile(candidate)]
     if not files:
         place = "does not exist" if "/" in program else "is not on the PATH"
+        if "/" in program and os.path.exists(candidates[0]):
+            place = "is no file"
         raise start_failed(f"the program {place}: {program}")
     if not any(os.access(file, os.X_OK) for file in files):
         raise start_failed(f"the program may not be executed: {program}")

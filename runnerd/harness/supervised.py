@@ -55,6 +55,7 @@ class Supervised(abc.ABC):
         self._descendants = descendants
         self._feed = feed
         self._loop = asyncio.get_running_loop()
+        self._line_bytes_max = line_bytes_max
         self._splitter = LineSplitter(line_bytes_max)
         self._tail = StderrTail()
         self._asked: ReadHarness | None = None
@@ -139,6 +140,7 @@ class Supervised(abc.ABC):
                 self._close_stdout()
             self._splitter.push(data)
             if self._splitter.is_overlong:
+                self._tail.push_line(f"[a line of its output exceeds {self._line_bytes_max} bytes]")
                 self._violate(ErrorCode.HARNESS_LINE_TOO_LONG)
         if ended and not stdout.is_open:
             self._settle_last_line()

@@ -113,6 +113,7 @@ print('x' * {longest}); print('y' * {longest + 1}); print('after', flush=True); 
 
         assert lines == ["x" * longest]
         assert end.violation is ErrorCode.HARNESS_LINE_TOO_LONG
+        assert end.logs.lines == (f"[a line of its output exceeds {longest} bytes]",)
         assert b.marked() == []
 
 

@@ -150,7 +150,7 @@ def test_reason_is_clear_when_a_program_cannot_be_started(tmp_path: Path) -> Non
     assert refusal("no-such-program") == "the program is not on the PATH: no-such-program"
     assert refusal("true", path="") == "the program is not on the PATH: true"
     assert refusal("./none") == "the program does not exist: ./none"
-    assert refusal("/") == "the program does not exist: /"
+    assert refusal("/") == "the program is no file: /"
     assert refusal(str(plain)) == f"the program may not be executed: {plain}"
     assert refusal("plain", path=str(tmp_path)) == "the program may not be executed: plain"
     assert refusal("true", cwd="/none") == "the working directory does not exist: /none"
