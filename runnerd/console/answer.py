@@ -3,6 +3,7 @@
 It decides the two forms of an answer and of a refusal. It refuses to know what was asked.
 """
 
+import json
 import os
 from collections.abc import Iterable
 from typing import Final
@@ -63,7 +64,11 @@ def _refused(error: PrpError) -> dict[str, object]:
 
 
 def _json(value: object) -> str:
-    return msgspec.json.encode(value).decode() + "\n"
+    try:
+        return msgspec.json.encode(value).decode() + "\n"
+    except UnicodeEncodeError:
+        # Half a character from a log; this spelling has an escape for it.
+        return json.dumps(msgspec.to_builtins(value), separators=(",", ":")) + "\n"
 
 
 def _clean(line: str) -> str:

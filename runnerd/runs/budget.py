@@ -15,6 +15,7 @@ from msgspec import structs
 
 from protocol.canonical_json import JsonValue
 from protocol.errors import ErrorCode, PrpError
+from runnerd.runs.records import UNFIT
 
 Dimension = Literal["turns", "steps", "toolCalls", "toolFailures", "retries", "tokens", "costUsd"]
 
@@ -98,7 +99,7 @@ def resolve_limits(config: Mapping[str, JsonValue], overrides: Mapping[str, Json
     given = {name: value for name, value in overrides.items() if value is not None}
     try:
         limits = msgspec.convert({**config, **given}, Limits)
-    except msgspec.ValidationError as error:
+    except UNFIT as error:
         raise PrpError(ErrorCode.USAGE_INVALID, f"limits: {error}") from None
     for name in limits.__struct_fields__:
         value = getattr(limits, name)

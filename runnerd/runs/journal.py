@@ -32,14 +32,13 @@ _CRITICAL_KINDS: Final = frozenset(
         RecordKind.TELEMETRY_CONSENT,
     }
 )
-_CRITICAL_EVENTS: Final = frozenset(
-    {
-        "tool_attempt",
-        "policy_denied",
-        "approval_required",
-        "approval_resolved",
-        "workspace_lease",
-    }
+# A member of an event may be of any kind, and not every kind can be looked up in a set.
+_CRITICAL_EVENTS: Final = (
+    "tool_attempt",
+    "policy_denied",
+    "approval_required",
+    "approval_resolved",
+    "workspace_lease",
 )
 _OWN_LIFE: Final = frozenset(
     {RecordKind.OPERATION, RecordKind.VERIFICATION, RecordKind.PAUSE, RecordKind.FINISH}
@@ -47,8 +46,8 @@ _OWN_LIFE: Final = frozenset(
 """Facts that a log in memory takes as well as it can; a fact about the outside it refuses."""
 _RECEIPT: Final = "effect_receipt"
 _NOT_STARTED: Final = "not_started"
-_LATE_ALWAYS: Final = frozenset({"tool_result", "turn_end"})
-_LATE_STATUSES: Final = frozenset({"started", "committed", "unknown"})
+_LATE_ALWAYS: Final = ("tool_result", "turn_end")
+_LATE_STATUSES: Final = ("started", "committed", "unknown")
 
 
 class RunAppender(Protocol):

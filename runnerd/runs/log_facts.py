@@ -18,11 +18,13 @@ from runnerd.runs.records import (
     payload_as,
 )
 
-_WORK = frozenset({"tool_call", "effect_receipt", "tool_attempt"})
+_WORK = ("tool_call", "effect_receipt", "tool_attempt")
 """Trace events after which an earlier verification says nothing any more."""
 _NEW_ATTEMPT = frozenset({RecordKind.START, RecordKind.RESUME, RecordKind.ADMISSION})
-_NOT_VERIFIED_EVENTS = frozenset(
-    {OperationEvent.START.value, OperationEvent.RESUME.value, OperationEvent.PAUSE.value}
+_NOT_VERIFIED_EVENTS = (
+    OperationEvent.START.value,
+    OperationEvent.RESUME.value,
+    OperationEvent.PAUSE.value,
 )
 
 

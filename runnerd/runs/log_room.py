@@ -21,8 +21,10 @@ from runnerd.runs.receipts import EFFECT_RECEIPT, EffectStatus
 from runnerd.runs.records import OperationEvent, RecordKind, RunRecord
 
 _END_KINDS: Final = frozenset({RecordKind.VERIFICATION, RecordKind.PAUSE, RecordKind.FINISH})
-_BEGINNINGS: Final = frozenset(
-    {OperationEvent.ACCEPT.value, OperationEvent.START.value, OperationEvent.RESUME.value}
+_BEGINNINGS: Final = (
+    OperationEvent.ACCEPT.value,
+    OperationEvent.START.value,
+    OperationEvent.RESUME.value,
 )
 
 

@@ -23,7 +23,7 @@ from msgspec import UNSET, UnsetType
 from protocol.canonical_json import JsonValue
 from protocol.errors import ErrorCode, PrpError
 from runnerd.runs.fingerprints import CallIdentity, call_identity, fingerprint, idempotency_key
-from runnerd.runs.records import struct_members
+from runnerd.runs.records import UNFIT, struct_members
 
 EFFECT_RECEIPT: Final = "effect_receipt"
 TOOL_CALL: Final = "tool_call"
@@ -126,7 +126,7 @@ def read_receipt(event: Mapping[str, JsonValue]) -> EffectReceipt:
     """
     try:
         return msgspec.convert(event, EffectReceipt)
-    except msgspec.ValidationError as error:
+    except UNFIT as error:
         raise conflict(str(error)) from None
 
 

@@ -46,6 +46,9 @@ _INSTANT: Final = re.compile(
     re.ASCII,
 )
 
+UNFIT: Final = (msgspec.ValidationError, UnicodeEncodeError)
+"""What a value raises that is no such struct; half a character cannot be compared with a name."""
+
 PayloadT = TypeVar("PayloadT", bound=msgspec.Struct)
 
 
@@ -324,7 +327,7 @@ def struct_from(value: JsonValue | UnsetType, kind: type[PayloadT]) -> PayloadT:
     """Return a JSON value as a struct; raises PrpError ``run_state_corrupt``."""
     try:
         return msgspec.convert(value, kind)
-    except msgspec.ValidationError as error:
+    except UNFIT as error:
         raise corrupt(f"payload: {error}") from None
 
 

@@ -15,7 +15,7 @@ from runnerd.runs.codes import RunStatus
 from runnerd.runs.json_lines import comparable_json
 from runnerd.runs.metrics import RunMetrics
 from runnerd.runs.outcome import Outcome
-from runnerd.runs.records import OperationSnapshot, OperationState
+from runnerd.runs.records import UNFIT, OperationSnapshot, OperationState
 
 SNAPSHOT_SCHEMA: Final = 1
 
@@ -195,7 +195,7 @@ def read_snapshot(value: JsonValue) -> RunSnapshot:
     """
     try:
         snapshot = msgspec.convert(value, RunSnapshot)
-    except msgspec.ValidationError as error:
+    except UNFIT as error:
         raise _invalid(str(error)) from None
     if snapshot.operation.run_id != snapshot.run_id:
         raise _invalid("the operation belongs to another run")

@@ -27,6 +27,7 @@ from protocol.canonical_json import JsonValue
 from protocol.errors import ErrorCode, PrpError
 from runnerd.runs.fingerprints import CallIdentity
 from runnerd.runs.receipts import EffectStatus, identity_of
+from runnerd.runs.records import UNFIT
 from runnerd.runs.tool_classes import RecoveryDisposition
 
 TOOL_LIFECYCLE: Final = "tool_lifecycle"
@@ -160,7 +161,7 @@ def next_lifecycle(before: LifecycleState | None, event: Mapping[str, JsonValue]
     """
     try:
         fact = msgspec.convert(event, _Fact)
-    except msgspec.ValidationError as error:
+    except UNFIT as error:
         raise _invalid(str(error)) from None
     resolution = fact.resolution
     expected = _PHASES[0] if before is None else _after(before.phase)
@@ -273,7 +274,7 @@ def _with_axes(before: LifecycleResult, resolution: _Resolution) -> LifecycleRes
     assert isinstance(members, dict)
     try:
         result = msgspec.convert({**members, **resolution.result}, LifecycleResult)
-    except msgspec.ValidationError as error:
+    except UNFIT as error:
         raise _invalid(str(error)) from None
     if result.effect_state not in NEXT_EFFECT[before.effect_state]:
         raise _invalid("the effect goes back")
