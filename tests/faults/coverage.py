@@ -88,7 +88,7 @@ IDS: Final[tuple[str, ...]] = (
     *(*_numbered("K", 12), *_numbered("A", 10)),
     *_numbered("H", 11),
     *(*_numbered("M", 8), *_numbered("V", 5)),
-    *(*_numbered("L", 11), *_numbered("J", 2), *_numbered("O", 1)),
+    *(*_numbered("L", 11), *_numbered("J", 2), *_numbered("O", 1), *_numbered("G", 7)),
 )
 """Faults 4.1 to 4.7, then the rows of the runner's own state machines."""
 

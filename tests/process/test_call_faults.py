@@ -1,5 +1,6 @@
 """Every kind of fault of one system call under a whole real run (faults 4.2, P01, P09; 6.1)."""
 
+import os
 import signal
 import threading
 from collections.abc import Generator
@@ -13,6 +14,7 @@ from protocol.secrets import Secret
 from tests.process.daemon import Daemon, daemon, flags
 from tests.process.test_life import FRESH_TICKET, connected, deliver, event_types, with_turn
 from tests.process.tracer import TracedDaemon, attached, need_strace, traced
+from tests.runnerd.harness.support import wait_until
 from tests.runnerd.peer import Authority
 from tests.runnerd.peer_server import PeerServer, serving
 
@@ -67,11 +69,12 @@ class Story:
                     self.status, self.code = run.wait(), run.code
             waking.join()
             if self.status is not None:
-                self._start_again(server)
+                self.start_again(server)
         self.audit()
         return run
 
-    def _start_again(self, server: PeerServer) -> None:
+    def start_again(self, server: PeerServer) -> None:
+        """Let a process without faults bring the run to its end."""
         with server.changing():
             self.authority.ticket, self.authority.ticket_is_used = Secret(FRESH_TICKET), False
         before = self.authority.connections
@@ -243,3 +246,44 @@ def test_refused_fork_fails_the_turn_once_and_the_next_one_succeeds(tmp_path: Pa
         assert result_of(authority, 4)["status"] == "completed"
         run.signal(signal.SIGTERM)
         assert run.wait() == 75
+
+
+# --- signals in every phase ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    ("phase", "delayed"),
+    [
+        ("the first save", "fsync:delay_enter=3s:when=2"),
+        ("a save under way", "fsync:delay_enter=3s:when=5"),
+        ("a rename under way", "renameat:delay_enter=3s:when=4"),
+    ],
+)
+def test_stop_is_obeyed_while_the_disk_is_slow_and_nothing_is_lost(
+    story: Story, phase: str, delayed: str, number: signal.Signals
+) -> None:
+    with serving(story.authority) as server:
+        arguments = flags(server.url, story.folder / "state")
+        with traced(story.folder, arguments, delayed) as run:
+            wait_until(lambda: run.trace.exists() and is_under_way(run, delayed))
+
+            os.kill(run.pid, number)
+
+            assert run.wait() == 75, phase
+            assert "runnerd: stop_requested: " in run.stderr
+            assert any("DELAYED" in line for line in run.struck())
+        story.status = 75
+        story.start_again(server)
+    story.audit()
+
+
+def is_under_way(run: TracedDaemon, delayed: str) -> bool:
+    """Tell whether the call that is delayed was begun: its number of that thread has come."""
+    call, _, number = delayed.partition(":delay_enter=3s:when=")
+    counts: dict[str, int] = {}
+    for line in run.trace.read_text(errors="replace").splitlines():
+        thread, _, rest = line.partition(" ")
+        if rest.strip().startswith(f"{call}("):
+            counts[thread] = counts.get(thread, 0) + 1
+    return max(counts.values(), default=0) >= int(number) - 1
