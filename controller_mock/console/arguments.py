@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from controller_mock.console.data_directory import default_directory
-from controller_mock.console.live_run import RECONNECT_GRACE_MS
 from controller_mock.io.listener import DEFAULT_PATH, LOOPBACK
+from controller_mock.io.runner_process import RECONNECT_GRACE_MS
 from controller_mock.io.supervisor import RESTARTS_MAX
 from protocol.errors import ErrorCode, PrpError
 from protocol.limits import LEASE_TTL_MS, LEASE_TTL_MS_CEILING
@@ -38,6 +38,17 @@ cancels the run; twice stops the runner, three times kills it.
 
 A program that was interrupted by its runner's death is not started again unless
 --resume-interrupted allows it: what it did outside is unknown.
+"""
+
+
+_SERVE_HELP: Final = """\
+Serves until SIGINT or SIGTERM. One line of JSON on standard output says where, and how to start
+a runner for each --run. SIGHUP issues fresh tickets. It queues no command of its own: a runner
+delivers what it holds and waits, also behind the end of its run, until it gets a SIGTERM.
+"""
+_INSPECT_HELP: Final = """\
+Shows all runs as a table, or of one run its events by type, connections, commands and how it
+ended. It only reads.
 """
 
 
@@ -87,8 +98,7 @@ def parse(argv: Sequence[str], environment: Mapping[str, str]) -> argparse.Names
             "serve",
             parents=[common],
             help="serve runners that are started elsewhere",
-            description="Serves until SIGINT or SIGTERM. One line of JSON says where, and how to"
-            " start a runner for each --run. SIGHUP issues fresh tickets.",
+            description=_SERVE_HELP,
             epilog=_STATUSES,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
@@ -98,6 +108,7 @@ def parse(argv: Sequence[str], environment: Mapping[str, str]) -> argparse.Names
             "inspect",
             parents=[common],
             help="show what is stored, beside a controller that may be running",
+            description=_INSPECT_HELP,
             epilog=_STATUSES,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )

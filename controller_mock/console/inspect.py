@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from controller_mock.console.timeline import payload_of, printable
 from controller_mock.core.state import RunConfig, StoredRun
 from controller_mock.storage.sqlite_reads import SqliteReader
 from controller_mock.storage.store import CommandRow, CredentialRow, StoredEvent
@@ -160,7 +161,7 @@ def runs_as_text(runs: list[RunSummary]) -> str:
     rows = [
         (
             run.run_id,
-            run.outcome or ("revoked" if run.revoked else "open"),
+            _state_of(run),
             str(run.events),
             str(run.commands),
             str(run.open_commands),
@@ -177,7 +178,7 @@ def run_as_text(report: RunReport) -> str:
     summary, identity = report.summary, report.identity
     facts = [
         ("run", identity.run_id),
-        ("outcome", summary.outcome or ("revoked" if summary.revoked else "open")),
+        ("outcome", _state_of(summary) + _reason_of(report.milestones)),
         ("integrity", summary.integrity_fault or "no fault"),
         ("runner", f"{identity.runner_instance_id}, version {report.runner_version}"),
         ("artifact", report.runner_digest),
@@ -204,6 +205,20 @@ def run_as_text(report: RunReport) -> str:
         rows = map(_command_row, report.commands)
         sections.append(_table([("SEQ", "COMMAND", "STATUS", "DELIVERED", "RESULTS"), *rows]))
     return "\n".join(sections)
+
+
+def _state_of(run: RunSummary) -> str:
+    return run.outcome or ("revoked" if run.revoked else "open")
+
+
+def _reason_of(milestones: list[StoredEvent]) -> str:
+    """Return why the run ended as it did, in brackets; empty if nothing says so."""
+    for event in milestones:
+        if event.event_type == "run.terminal":
+            found = payload_of(event).get("reconciliation")
+            reason = found.get("reason") if isinstance(found, dict) else None
+            return "" if reason is None else f" ({printable(str(reason))})"
+    return ""
 
 
 def _connection_row(found: ConnectionSummary) -> tuple[str, ...]:

@@ -24,10 +24,12 @@ from controller_mock.console.timeline import Timeline, payload_of
 from controller_mock.controller import Controller, open_controller
 from controller_mock.io import orphans
 from controller_mock.io.runner_process import (
+    RECONNECT_GRACE_MS,
     THIS_RUNNER,
     RunnerCommand,
     RunnerProcess,
     launch,
+    runner_command,
 )
 from controller_mock.io.supervisor import Report, RunnerEnded, Supervisor
 from controller_mock.io.system import SystemClock
@@ -42,8 +44,6 @@ from protocol.limits import (
 )
 from protocol.secrets import Secret
 
-RECONNECT_GRACE_MS: Final = 10_000
-"""A runner whose controller is gone for this long ends by itself, and its program with it."""
 _TICKET_TTL_MS: Final = 30_000
 """Longer than the default: a busy machine may take seconds to start a process."""
 _PROGRESS_PERIOD_S: Final = 5.0
@@ -103,16 +103,8 @@ class LiveRun:
         bound = await self._controller.serve()
         state_dir = runner_directory(options.data, options.run_id)
         make_private(state_dir.parent)
-        command = RunnerCommand(
-            identity=config.identity,
-            runner_version=config.runner_version,
-            runner_digest=config.runner_digest,
-            connect_url=bound.url,
-            state_dir=str(state_dir),
-            reconnect_grace_ms=options.reconnect_grace_ms,
-            program=options.runner,
-            extra=options.runner_flags,
-        )
+        plain = runner_command(config, bound.url, state_dir, options.reconnect_grace_ms)
+        command = msgspec.structs.replace(plain, program=options.runner, extra=options.runner_flags)
         self._timeline.note("run", f"{options.run_id}, data in {options.data}")
         self._supervisor = Supervisor(
             self._ticket,

@@ -23,7 +23,7 @@ from controller_mock.console.run_identity import run_config
 from controller_mock.controller import Controller, open_controller
 from controller_mock.core.state import RunConfig
 from controller_mock.io.listener import Bound
-from controller_mock.io.runner_process import TICKET_VARIABLE, RunnerCommand
+from controller_mock.io.runner_process import TICKET_VARIABLE, runner_command
 from controller_mock.storage.store import Store
 from protocol.errors import ErrorCode, ExitStatus, PrpError
 from protocol.ids import RunId
@@ -181,14 +181,7 @@ def _instructions(options: ServeOptions, bound: Bound, config: RunConfig) -> Run
     run_id = RunId(config.identity.run_id)
     state_dir = runner_directory(options.data, run_id)
     make_private(state_dir.parent)
-    command = RunnerCommand(
-        identity=config.identity,
-        runner_version=config.runner_version,
-        runner_digest=config.runner_digest,
-        connect_url=bound.url,
-        state_dir=str(state_dir),
-        reconnect_grace_ms=options.reconnect_grace_ms,
-    )
+    command = runner_command(config, bound.url, state_dir, options.reconnect_grace_ms)
     ticket_file = options.ticket_file
     return RunnerInstructions(
         run_id=run_id,

@@ -19,6 +19,7 @@ from typing import Final
 
 import msgspec
 
+from controller_mock.core.state import RunConfig
 from protocol.errors import ErrorCode, PrpError
 from protocol.ids import Identity
 from protocol.limits import RECONNECT_DELAY_MS, STDERR_TAIL_BYTES_MAX, STDERR_TAIL_LINES_MAX
@@ -26,6 +27,8 @@ from protocol.redaction import redact_text
 from protocol.secrets import Secret
 
 TICKET_VARIABLE: Final = "PAPERCLIP_RUNNER_BOOTSTRAP_TICKET"
+RECONNECT_GRACE_MS: Final = 10_000
+"""A runner whose controller is gone for this long ends by itself, and its program with it."""
 RUNNER_PACKAGES: Final = ("protocol", "runnerd")
 # Python puts the working directory first on the path of `-m`; -P keeps a stray file there out.
 THIS_RUNNER: Final = (sys.executable, "-P", "-m", "runnerd")
@@ -65,6 +68,28 @@ class RunnerCommand(msgspec.Struct, frozen=True, kw_only=True):
             "--reconnect-grace-ms": str(self.reconnect_grace_ms),
         }
         return (*self.program, *(part for flag in flags.items() for part in flag), *self.extra)
+
+
+def runner_command(
+    config: RunConfig,
+    connect_url: str,
+    state_dir: Path,
+    reconnect_grace_ms: int = RECONNECT_GRACE_MS,
+) -> RunnerCommand:
+    """Return what the runner of a run is started with, by this installation.
+
+    Args:
+        connect_url: where the controller listens for runners.
+        state_dir: its own and private; the runner makes it if only its parent is there.
+    """
+    return RunnerCommand(
+        identity=config.identity,
+        runner_version=config.runner_version,
+        runner_digest=config.runner_digest,
+        connect_url=connect_url,
+        state_dir=str(state_dir),
+        reconnect_grace_ms=reconnect_grace_ms,
+    )
 
 
 class RunnerExit(msgspec.Struct, frozen=True, kw_only=True):

@@ -57,6 +57,25 @@ async def test_text_shows_what_the_report_has_and_no_key(tmp_path: Path) -> None
     assert "item.delta  4" in run
 
 
+async def test_text_of_a_run_that_has_ended_says_why(tmp_path: Path) -> None:
+    ended = {
+        "schema": "paperclip.prp.terminal.v1",
+        "turnTerminalState": "failed",
+        "runTerminalState": "failed",
+        "reportedWorkDisposition": "yielded",
+        "reconciliation": {"authority": "runner", "reason": "harness_\x1b_failed"},
+    }
+    async with served(tmp_path) as world:
+        runner = await world.bootstrap()
+        body = event_body(runner.config, 1, event_type="run.terminal", priority=0, payload=ended)
+        await runner.send_events([body])
+        await runner.acked_through(1)
+
+    run = run_as_text(report_one(tmp_path / "data", RunId("run-1")))
+
+    assert "outcome      failed (harness_?_failed)\n" in run
+
+
 def test_empty_store_has_no_runs() -> None:
     assert runs_as_text([]) == "no runs\n"
 

@@ -111,6 +111,7 @@ async def test_interrupted_program_is_not_repeated_unless_allowed(tmp_path: Path
 
         assert run.out == b"begun\n"
         assert b"--resume-interrupted" in run.err
+        assert b"unknown too: status 3\n" in run.err
         [summary] = await report(tmp_path / "data")
         assert summary["outcome"] == "cancelled"
         assert processes_with(agent.mark) == []
