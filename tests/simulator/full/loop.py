@@ -92,7 +92,10 @@ class VirtualLoop:
             return False
         while self._ready and self._ready[0].cancelled():
             self._ready.popleft()
-        return bool(self._ready) or self._next_ms() <= self._machine.mono_ms
+        if self._ready:
+            return True
+        next_ms = self._next_ms()
+        return next_ms != _NEVER_MS and next_ms <= self._machine.mono_ms
 
     def due_in_ms(self) -> int | None:
         """Return how long it is until the next timer, None if there is none."""
@@ -103,7 +106,8 @@ class VirtualLoop:
 
     def run_one(self) -> None:
         """Run one callback; what it raises is raised."""
-        while self._next_ms() <= self._machine.mono_ms:
+        now_ms = self._machine.mono_ms if self._timers else 0
+        while self._timers and self._timers[0][0] <= now_ms:
             self._ready.append(heapq.heappop(self._timers)[2])
         while self._ready:
             handle = self._ready.popleft()

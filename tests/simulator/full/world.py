@@ -47,6 +47,10 @@ class Job:
     run: Callable[[], None]
 
 
+Task = tuple[str, Callable[..., None], tuple[Any, ...]]
+"""A name for the schedule, and what happens to what."""
+
+
 class World:
     """Everything that a schedule can touch."""
 
@@ -166,15 +170,14 @@ class World:
 
     def step(self) -> bool:
         """Run one ready task; without one let time pass until there is. False if there is none."""
-        tasks = self._ready()
-        while not tasks:
+        while not (tasks := self._ready()):
             if not self._jump():
                 return False
-            tasks = self._ready()
-        name, act = tasks[self.scheduler.pick([name for name, _ in tasks])]
+        place = self.scheduler.pick([task[0] for task in tasks])
+        name, act, subjects = tasks[place]
         self.trace.append(name)
         try:
-            act()
+            act(*subjects)
         except Died:
             self.trace.append("died")
             for side in self.sides:
@@ -184,53 +187,52 @@ class World:
             controller.check()
         return True
 
-    def _ready(self) -> list[tuple[str, Callable[[], None]]]:
-        tasks: list[tuple[str, Callable[[], None]]] = []
-        for side in self.sides:
-            runner = side.runner
-            if runner is not None and runner.loop.is_ready and self._runs(side.name):
-                tasks.append((side.name, runner.loop.run_one))
-        for controller in self.controllers:
-            if controller.loop.is_ready and self._runs(controller.name):
-                tasks.append((controller.name, controller.loop.run_one))
+    def _ready(self) -> list[Task]:
+        """Return what can happen now; whatever is asked here is asked at every step."""
+        now_ms, paused = self.now_ms, self.paused_until
+        tasks: list[Task] = [
+            (name, loop.run_one, ())
+            for name, loop in self._loops()
+            if loop.is_ready and paused.get(name, 0) <= now_ms
+        ]
         for connection, pipe in self.network.pipes():
             is_up = pipe is connection.to_server
             reader = connection.listener.name if is_up else connection.caller.name
-            if self._runs(reader) and self.network.is_ready(connection, pipe):
-                tasks.append((pipe.name, self._delivery(connection, pipe)))
+            if paused.get(reader, 0) <= now_ms and self.network.is_ready(connection, pipe):
+                tasks.append((pipe.name, self._deliver, (connection, pipe)))
         for job in self.jobs:
-            if job.ready_ms <= self.now_ms:
-                tasks.append((job.actor, self._execution(job)))
+            if job.ready_ms <= now_ms:
+                tasks.append((job.actor, self._execute, (job,)))
         return tasks
 
-    def _runs(self, process: str) -> bool:
-        return self.paused_until.get(process, 0) <= self.now_ms
+    def _loops(self) -> list[tuple[str, VirtualLoop]]:
+        loops: list[tuple[str, VirtualLoop]] = []
+        if self.side.runner is not None:
+            loops.append((self.side.name, self.side.runner.loop))
+        for side in self.former:
+            if side.runner is not None:
+                loops.append((side.name, side.runner.loop))
+        for controller in self.controllers:
+            loops.append((controller.name, controller.loop))
+        return loops
 
-    def _delivery(self, connection: Connection, pipe: Pipe) -> Callable[[], None]:
-        def deliver() -> None:
-            count, cut = len(pipe.chunks), 0
-            if self.segments:
-                stream = self.draws.stream("net")
-                count = 1 + stream.choose("together", min(4, len(pipe.chunks)))
-                if stream.chance("cut", 30):
-                    cut = stream.choose("cut at", min(4096, max(1, len(pipe.chunks[0].data))))
-            self.network.deliver(connection, pipe, count, cut)
+    def _deliver(self, connection: Connection, pipe: Pipe) -> None:
+        count, cut = len(pipe.chunks), 0
+        if self.segments:
+            stream = self.draws.stream("net")
+            count = 1 + stream.choose("together", min(4, len(pipe.chunks)))
+            if stream.chance("cut", 30):
+                cut = stream.choose("cut at", min(4096, max(1, len(pipe.chunks[0].data))))
+        self.network.deliver(connection, pipe, count, cut)
 
-        return deliver
-
-    def _execution(self, job: Job) -> Callable[[], None]:
-        def execute() -> None:
-            self.jobs.remove(job)
-            job.run()
-
-        return execute
+    def _execute(self, job: Job) -> None:
+        self.jobs.remove(job)
+        job.run()
 
     def _jump(self) -> bool:
         """Let time pass to the next moment at which something can happen."""
         waits: list[int] = []
-        loops = [(side.name, side.runner.loop) for side in self.sides if side.runner is not None]
-        loops += [(controller.name, controller.loop) for controller in self.controllers]
-        for name, loop in loops:
+        for name, loop in self._loops():
             if (due_ms := loop.due_in_ms()) is not None:
                 waits.append(max(due_ms, self.paused_until.get(name, 0) - self.now_ms))
         waits += [job.ready_ms - self.now_ms for job in self.jobs]
