@@ -239,8 +239,10 @@ HARNESS_MESSAGE_BYTES_MAX: Final = 3 * MIB
 """One line of a program that speaks messages: the largest semantic input, also one with escapes."""
 HARNESS_UNWRITTEN_BYTES_MAX: Final = 256 * KIB
 """Handed to a program and not read by it; above this the next command waits, alone it may pass."""
-HARNESS_UNTOLD_MAX: Final = 128
-"""Lines that wait for a program; above this only answers and results are added."""
+HARNESS_UNTOLD_MAX: Final = 1_024
+"""Lines that wait for a program, four reads of it; above this only answers and results follow."""
+HARNESS_UNTOLD_BYTES_MAX: Final = 2 * MIB
+"""Of such lines but answers and results: what a program is greeted with, and some refusals."""
 HARNESS_ITEMS_OPEN_MAX: Final = 256
 HARNESS_ITEMS_ENDED_MAX: Final = 1_024
 """Ended items of a turn that are remembered, so that none begins twice."""

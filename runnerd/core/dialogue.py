@@ -16,7 +16,12 @@ from msgspec import structs
 from protocol.base.revision import Gated, Transition
 from protocol.canonical_json import JsonValue
 from protocol.ids import Generation
-from protocol.limits import HARNESS_UNTOLD_MAX, HARNESS_UNWRITTEN_BYTES_MAX, OPEN_END_BYTES
+from protocol.limits import (
+    HARNESS_UNTOLD_BYTES_MAX,
+    HARNESS_UNTOLD_MAX,
+    HARNESS_UNWRITTEN_BYTES_MAX,
+    OPEN_END_BYTES,
+)
 from runnerd.core.actions import Action, TellHarness
 from runnerd.core.conversation import Dialogue, HarnessCommand
 from runnerd.core.state import Runner, Turn
@@ -65,7 +70,7 @@ def tell(
     """
     dialogue = runner.live.dialogue
     assert dialogue is not None, "somebody is there to be told"
-    if settles is None and len(dialogue.commands) >= HARNESS_UNTOLD_MAX:
+    if settles is None and _is_unread(dialogue):
         return runner
     number = dialogue.next_number
     line = msgspec.json.encode(
@@ -81,6 +86,14 @@ def tell(
         dialogue, commands=(*dialogue.commands, command), next_number=number + 1
     )
     return with_live(runner, dialogue=longer)
+
+
+def _is_unread(dialogue: Dialogue) -> bool:
+    """Tell whether more waits than a program can have caused that reads what it is told."""
+    if len(dialogue.commands) >= HARNESS_UNTOLD_MAX:
+        return True
+    waiting = sum(len(command.line) for command in dialogue.commands if command.settles is None)
+    return waiting > HARNESS_UNTOLD_BYTES_MAX
 
 
 def end_fits(runner: Runner) -> bool:

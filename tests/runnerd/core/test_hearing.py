@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from protocol.canonical_json import JsonValue
+from protocol.limits import HARNESS_READ_LINES_MAX, HARNESS_UNTOLD_BYTES_MAX
 from runnerd.core import state_codec
 from runnerd.core.actions import ReadHarness
 from runnerd.core.harness_messages import (
@@ -317,3 +318,29 @@ def test_a_question_or_call_without_room_is_refused_and_the_turn_goes_on() -> No
     assert request["code"] == "outbox_full"
     world.call()
     assert len(world.durable.tool_calls) == 1
+
+
+def test_each_of_the_calls_that_came_in_one_read_is_answered_when_all_are_refused() -> None:
+    """A program has had no chance to read what it is told of the first ones."""
+    world = talking()
+    ids = [f"call_{number}" for number in range(HARNESS_READ_LINES_MAX)]
+
+    world.say(*(called(call_id, operation_id="none") for call_id in ids))
+    told = []
+    while world.unwritten():
+        told += world.take_told()
+
+    assert [line["callId"] for line in told] == ids
+
+
+def test_refusals_of_long_names_cost_a_bounded_memory_when_nobody_reads_them() -> None:
+    world = talking()
+    name = "x" * (HARNESS_UNTOLD_BYTES_MAX // 4)
+
+    for _ in range(9):
+        world.say(called(name))
+
+    dialogue = world.runner.live.dialogue
+    assert dialogue is not None
+    kept = sum(len(command.line) for command in dialogue.commands)
+    assert HARNESS_UNTOLD_BYTES_MAX < kept < 2 * HARNESS_UNTOLD_BYTES_MAX
