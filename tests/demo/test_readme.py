@@ -90,6 +90,28 @@ def test_readme_s_variables_are_those_that_a_program_gets() -> None:
     assert stated == set(re.findall(r'"(RUNNERD_[A-Z_]+)"', source))
 
 
+def test_readme_s_messages_are_those_that_a_program_says_and_hears() -> None:
+    first = [row[0] for row in sections("Write an agent")]
+    hears = first.index("it hears")
+    stated = [
+        {name for cell in cells for name in re.findall(r"`([a-z_.]+)`", cell)}
+        for cells in (first[:hears], first[hears:])
+    ]
+    core, harness = ROOT / "runnerd" / "core", ROOT / "runnerd" / "harness"
+    said = re.findall(
+        r'^    "([a-z]+)": \w+,$', (harness / "messages.py").read_text(), re.MULTILINE
+    )
+    told = "".join(path.read_text() for path in sorted(core.glob("*.py")))
+    heard = {
+        *re.findall(r'\btell\(\s*\w+,\s*"([a-z_.]+)"', told),
+        *re.findall(
+            r'^    "[a-z]+": "([a-z.]+)",$', (harness / "jsonl.py").read_text(), re.MULTILINE
+        ),
+    }
+
+    assert stated == [set(said), heard]
+
+
 def test_readme_s_folders_exist() -> None:
     stated = [row[0].strip("`") for row in sections("Layout") if row[0].endswith("/`")]
 
