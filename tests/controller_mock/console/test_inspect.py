@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 
 from controller_mock.console.inspect import report_all, report_one, run_as_text, runs_as_text
+from protocol.canonical_json import JsonValue
 from protocol.errors import ErrorCode, PrpError
 from protocol.ids import RunId
 from tests.controller_mock.console.support import console
@@ -58,7 +59,7 @@ async def test_text_shows_what_the_report_has_and_no_key(tmp_path: Path) -> None
 
 
 async def test_text_of_a_run_that_has_ended_says_why(tmp_path: Path) -> None:
-    ended = {
+    ended: JsonValue = {
         "schema": "paperclip.prp.terminal.v1",
         "turnTerminalState": "failed",
         "runTerminalState": "failed",
