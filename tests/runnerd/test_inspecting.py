@@ -43,9 +43,7 @@ def shown(capfd: pytest.CaptureFixture[str], directory: Path) -> dict[str, objec
 
 
 def part(report: dict[str, object], name: str) -> dict[str, object]:
-    found = report[name]
-    assert isinstance(found, dict)
-    return found
+    return msgspec.convert(report[name], dict[str, object])
 
 
 def looks(directory: Path) -> dict[str, tuple[bytes, int, int, int]]:

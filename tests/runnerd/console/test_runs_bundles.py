@@ -103,9 +103,10 @@ def test_export_never_replaces_a_file(doubtful: Path, capfd: pytest.CaptureFixtu
     target = doubtful.parent / "kept"
     target.write_text("mine")
 
-    status, _ = told(capfd, "export", RUN, "--runs", str(doubtful), "--output", str(target))
+    status, found = told(capfd, "export", RUN, "--runs", str(doubtful), "--output", str(target))
 
-    assert (status, target.read_text()) == (ExitStatus.IO, "mine")
+    assert (status, target.read_text()) == (ExitStatus.USAGE, "mine")
+    assert "--output" in found["refused"]["words"]
 
 
 def test_log_without_a_record_proves_nothing_and_breaks_nothing(

@@ -5,11 +5,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
+from protocol.canonical_json import JsonValue
 from protocol.errors import ExitStatus
 from runnerd.console.runs_command import run_runs
 from runnerd.console.words import FORMS
-from tests.runnerd.console.kept_runs import KEY, kept, left, looks, said, told
+from tests.runnerd.console.kept_runs import KEY, finished, kept, left, looks, said, told
 from tests.runnerd.runs.run_script import RUN
 
 
@@ -40,6 +42,22 @@ def test_show_names_the_effect_in_doubt_and_the_record_that_says_so(
     assert (effect["effectId"], effect["verdict"], effect["sequence"]) == (KEY, "pause", 5)
     assert found["projection"]["unsafeCall"]["code"] == "unknown_effect"
     assert "in doubt   pay: unknown_effect, record 5" in text.splitlines()
+
+
+def test_values_are_shown_as_json_has_them(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    script = finished()
+    config: JsonValue = {"argv": ["sh"], "safe": True, "half": "\ud800"}
+    start = script.records[0]
+    begun = structs.replace(start, payload={"provider": config})
+    folder = kept(tmp_path / "runs", (begun, *script.records[1:]))
+
+    _, run = said(capfd, "show", RUN, "--runs", str(folder))
+    _, records = said(capfd, "timeline", RUN, "--runs", str(folder))
+
+    assert 'provider  {"argv":["sh"],"safe":true,"half":"\\ud800"}\n' in run
+    assert "exitProven=true" in records
 
 
 def test_timeline_has_one_line_for_each_record(
@@ -109,7 +127,9 @@ def test_line_that_cannot_be_meant_is_a_usage_error(
     words: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert run_runs(words.split()) == ExitStatus.USAGE
-    assert capfd.readouterr().err.startswith("runnerd: usage_invalid: ")
+    line = capfd.readouterr().err
+    assert line.startswith("runnerd: usage_invalid: ")
+    assert line.endswith("; see runnerd runs --help\n")
 
 
 def test_state_directory_names_the_folder_in_it(

@@ -112,6 +112,22 @@ def test_reconcile_without_a_clear_decision_and_evidence_changes_nothing(
 
 
 @pytest.mark.parametrize(
+    ("flags", "flag"),
+    [
+        (("reconcile", RUN, "c1", "--outcome", "committed", "--evidence"), "--evidence"),
+        (("resume", "--dry-run", RUN, "--config"), "--config"),
+    ],
+)
+def test_file_that_cannot_be_read_is_named_by_its_flag(
+    flags: tuple[str, ...], flag: str, doubtful: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    status, found = told(capfd, *flags, str(doubtful / "absent"), "--runs", str(doubtful))
+
+    words = f"the file of {flag} cannot be read: No such file or directory"
+    assert (status, found["refused"]["words"]) == (64, words)
+
+
+@pytest.mark.parametrize(
     "flags",
     [
         ("--by", ""),

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from protocol.canonical_json import JsonValue
 from runnerd.console.runs_command import run_runs
 from runnerd.runs.records import RunRecord, record_members
 from tests.runnerd.console.kept_runs import finished, left, told
@@ -17,7 +18,7 @@ ODD = ("\ud800", {"a": "\x1b[2J"})
 COMMANDS = ("show", "timeline", "resume", "export", "reconcile")
 
 
-def places(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+def places(value: JsonValue, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
     if path:
         yield path
     members = value.items() if isinstance(value, dict) else ()
@@ -53,7 +54,7 @@ def test_log_with_any_one_member_changed_gets_an_answer_or_a_code(
     (tmp_path / "evidence").write_text("seen")
     (tmp_path / "runs").mkdir(mode=0o700)
     log = tmp_path / "runs" / f"{RUN}.jsonl"
-    lines = [record_members(record) for record in records]
+    lines: list[JsonValue] = [record_members(record) for record in records]
     for path in places(lines):
         for odd in ODD:
             text = "".join(json.dumps(line) + "\n" for line in changed(lines, path, odd))

@@ -279,8 +279,8 @@ def test_name_cannot_move_the_cursor_of_a_terminal(
     [
         ("inspect absent --sessions {}", "session_restore_failed"),
         ("inspect a.b --sessions {}", "invalid_session_id"),
-        ("inspect --sessions {}/absent", "session_restore_failed"),
-        ("migrate --sessions {}/old.jsonl", "session_restore_failed"),
+        ("inspect --sessions {}/absent", "usage_invalid"),
+        ("migrate --sessions {}/old.jsonl", "usage_invalid"),
         ("", "usage_invalid"),
         ("list --sessions {}", "usage_invalid"),
         ("inspect", "usage_invalid"),
@@ -301,7 +301,8 @@ def test_what_cannot_be_meant_is_refused_with_a_code(
 
     assert (status, found["refused"]["code"]) == (exit_status(ErrorCode(code)), code)
     assert status in (ExitStatus.USAGE, ExitStatus.DATA)
-    assert found["refused"]["remedy"]
+    remedy = found["refused"]["remedy"]
+    assert (remedy == "see runnerd sessions --help") == (code == "usage_invalid")
     assert looks(folder) == before
 
 

@@ -1,5 +1,7 @@
 """What a program is told: in order, once, when it is durable, and no more than it may leave."""
 
+from typing import Any
+
 import pytest
 
 from protocol.canonical_json import JsonValue
@@ -52,7 +54,7 @@ def test_nothing_is_told_before_it_is_durable() -> None:
     assert world.driver.next_write() is not None
     world.driver.wrote()
 
-    kinds = []
+    kinds: list[type[object]] = []
     while (action := world.driver.next_action()) is not None:
         kinds.append(type(action))
     assert kinds == [SendEvent, SendEvent, TellHarness, TellHarness, ReadHarness]
@@ -133,7 +135,7 @@ def test_a_program_that_never_reads_and_errs_for_ever_costs_a_bounded_memory() -
     assert dialogue is not None
     assert len(dialogue.commands) == HARNESS_UNTOLD_MAX + 1
     assert dialogue.commands[-1].settles == ("call", "call_1")
-    told = []
+    told: list[dict[str, Any]] = []
     while world.unwritten():
         told += world.take_told()
     assert told[-1]["result"] == {"taskId": "t_1"}

@@ -12,7 +12,8 @@ from runnerd.core.inputs import StopRequested, TimePassed
 from tests.runnerd.core.talk import FAILURE, RESULT, SUCCESS, Talk, talking
 from tests.runnerd.core.world import PREPARE, World, exited
 
-BLOCKED = RESULT | {
+BLOCKED: dict[str, JsonValue] = {
+    **RESULT,
     "reportedWorkDisposition": "blocked",
     "blocker": {
         "reasonCode": "waits",

@@ -1,5 +1,7 @@
 """Requests that nobody answers in time: over at their moment, and not before."""
 
+from collections.abc import Sequence
+
 from protocol.errors import ErrorCode
 from protocol.timestamps import rfc3339_ms
 from runnerd.core.inputs import ConnectionLost, TimePassed
@@ -39,7 +41,7 @@ def test_each_of_several_expires_at_its_own_time() -> None:
     for number, expiry in enumerate((3_000, 1_000, None, 2_000)):
         world.say(asked(f"ask_{number}", question={"n": number}, expires_in_ms=expiry))
 
-    order = []
+    order: list[Sequence[str]] = []
     for _ in range(4):
         world.later(1_000, TimePassed())
         states = [r.state for r in world.durable.requests]

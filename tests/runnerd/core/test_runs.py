@@ -200,13 +200,8 @@ def test_reading_waits_for_room_and_goes_on_after_the_acknowledgement() -> None:
 
 
 def test_lines_that_fit_no_outbox_fail_the_turn_and_are_not_counted() -> None:
-    settings = World().settings
-    small = type(settings)(
-        **{
-            **{name: getattr(settings, name) for name in settings.__struct_fields__},
-            "max_outbox_bytes": 80_000,
-            "p0_reserve_bytes": 30_000,
-        }
+    small = msgspec.structs.replace(
+        World().settings, max_outbox_bytes=80_000, p0_reserve_bytes=30_000
     )
     world = World(settings=small)
     world.connect()

@@ -120,14 +120,12 @@ def history(name: str) -> World:
     if name == "new":
         return world
     world.connect()
-    match name:
-        case "prepared" | "starting" | "running" | "stopping" | "ended":
-            world.prepare()
-    match name:
-        case "starting":
-            world.control(Deliver(world.command("turn.start")))
-        case "running" | "stopping" | "ended":
-            world.start_turn()
+    if name in ("prepared", "starting", "running", "stopping", "ended"):
+        world.prepare()
+    if name == "starting":
+        world.control(Deliver(world.command("turn.start")))
+    if name in ("running", "stopping", "ended"):
+        world.start_turn()
     match name:
         case "stopping":
             world.deliver("run.cancel")
@@ -145,6 +143,8 @@ def history(name: str) -> World:
             world.feed(ConnectionLost(world.binding.connection_id, ErrorCode.CONNECTION_LOST))
         case "lease_over":
             world.later(30_000, TimePassed())
+        case _:
+            assert name in ("ready", "prepared", "starting", "running")
     return world
 
 

@@ -37,9 +37,27 @@ from tests.runnerd.core.talk import (
 from tests.runnerd.core.world import BIRTH, IDENTITY, SETTINGS, members
 
 WHOLE_TEXT: JsonValue = 'é\u2028\U0001f600\\ " \r\n\t \u0001' + "long " * 5_000 + "tail"
-NESTED: JsonValue = []
-for _ in range(61):
-    NESTED = [NESTED]
+
+
+def nested(depth: int) -> JsonValue:
+    value: JsonValue = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+NESTED = nested(61)
+INPUTS: list[JsonValue] = [
+    WHOLE_TEXT,
+    None,
+    0,
+    -0.0,
+    1e21,
+    [],
+    {},
+    [[[]]],
+    {"\U0001f600": 1, "\uffff": 2},
+]
 
 
 def calling() -> Talk:
@@ -69,9 +87,7 @@ def test_a_call_is_one_event_that_a_controller_takes_with_the_exact_input() -> N
     assert call.source_event_id == event["sourceEventId"]
 
 
-@pytest.mark.parametrize(
-    "value", [WHOLE_TEXT, None, 0, -0.0, 1e21, [], {}, [[[]]], {"\U0001f600": 1, "\uffff": 2}]
-)
+@pytest.mark.parametrize("value", INPUTS)
 def test_an_input_reaches_the_wire_bit_for_bit(value: JsonValue) -> None:
     world = talking()
 

@@ -137,7 +137,7 @@ def shell(source: str) -> tuple[str, ...]:
 def marked(mark: str) -> list[int]:
     """Return the living processes whose environment carries a launch mark."""
     wanted = f"RUNNERD_LAUNCH={mark}".encode()
-    found = []
+    found: list[int] = []
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             if wanted in (folder / "environ").read_bytes().split(b"\0"):

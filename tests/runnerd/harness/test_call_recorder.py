@@ -60,7 +60,7 @@ def end(one: RunRecorder, verdict: Verdict = DONE, seen: HarnessExited | None = 
 
 def events(folder: Path) -> list[str]:
     """Return what the log says of calls and questions, in short."""
-    found = []
+    found: list[str] = []
     for record in records(folder):
         if record.kind is RecordKind.CONTROL and isinstance(record.payload, dict):
             found.append(f"decided {record.payload['outcome']}")

@@ -96,7 +96,7 @@ def test_no_fixture_is_missing_from_the_list() -> None:
     assert sorted(path.stem for path in SCRIPTS.glob("*.json")) == list(NAMES)
 
 
-GOOD = {"schema": "paperclip.fake_harness.script.v1", "name": "n", "steps": []}
+GOOD: dict[str, object] = {"schema": "paperclip.fake_harness.script.v1", "name": "n", "steps": []}
 
 
 @pytest.mark.parametrize(

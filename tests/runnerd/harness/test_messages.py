@@ -194,7 +194,7 @@ def test_any_payload_gives_a_message_or_the_one_code(pieces: list[bytes], type_:
 
 
 def _read(data: bytes) -> None:
-    codes = []
+    codes: list[ErrorCode] = []
     try:
         read_message(data, 1)
     except PrpError as error:

@@ -166,7 +166,7 @@ def test_nothing_is_left_when_descriptors_run_out_at_any_point() -> None:
     taken = {int(name) for name in before}
     # The limit is on numbers, and those of other open files lie between the free ones.
     free = [number for number in range(soft) if number not in taken][:24]
-    reasons = []
+    reasons: list[str] = []
     for limit in free:
         resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
         try:

@@ -6,6 +6,7 @@ from protocol.carrier import ClientCarrier
 from protocol.credentials import auth_key, credential_id
 from protocol.envelope import CredentialKind, Resume
 from protocol.handshake import ClientOffer
+from protocol.limits import FRAME_BYTES_MAX
 from protocol.secrets import Secret
 from runnerd.core.inputs import Connected, ControlReceived
 from runnerd.io.link import Fact, Link, Phase
@@ -59,6 +60,7 @@ class Pair:
         authority: Authority | None = None,
         tamper: Tamper | None = None,
         pipe: Pipe | None = None,
+        max_frame_bytes: int = FRAME_BYTES_MAX,
     ) -> None:
         offered = offered or offer()
         is_lease = offered.credential_kind == "lease"
@@ -69,6 +71,7 @@ class Pair:
             pipe or PlainPipe(),
             offered,
             auth_key(Secret(LEASE_TOKEN if is_lease else TICKET)),
+            max_frame_bytes,
         )
         self.facts: list[Fact] = []
 

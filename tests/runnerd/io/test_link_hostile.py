@@ -218,8 +218,7 @@ def test_message_for_another_connection_ends_the_link() -> None:
 
 
 def test_text_over_the_chosen_bound_ends_the_link() -> None:
-    pair = Pair()
-    pair.link._max_frame_bytes = 1_024
+    pair = Pair(max_frame_bytes=1_024)
     while pair.link.failure is None and pair.peer.binding is None:
         pair.peer.feed(b"".join(pair.link.outgoing()))
         pair.feed_raw(pair.peer.outgoing())

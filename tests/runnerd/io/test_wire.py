@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import socket
+from collections.abc import Iterable
 
 import msgspec
 
@@ -43,8 +44,7 @@ class MemoryTransport(asyncio.Transport):
         self.is_reading_now = True
         self.is_aborted = False
 
-    def writelines(self, list_of_data: object) -> None:
-        assert isinstance(list_of_data, list)
+    def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
         self.writes.append(b"".join(list_of_data))
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:

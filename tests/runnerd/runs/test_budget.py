@@ -1,5 +1,7 @@
 """The budget: counted before work, first violation kept, missing numbers named."""
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -63,9 +65,10 @@ def test_only_the_first_violation_is_kept() -> None:
     ("limit", "count"),
     [("maxToolFailures", count_tool_failure), ("maxRetries", count_retry)],
 )
-def test_failures_and_retries_are_exceeded_one_past_the_limit(limit: str, count: object) -> None:
+def test_failures_and_retries_are_exceeded_one_past_the_limit(
+    limit: str, count: Callable[[Budget], Budget]
+) -> None:
     budget = with_limits(**{limit: 1})
-    assert callable(count)
 
     once = count(budget)
     twice = count(once)

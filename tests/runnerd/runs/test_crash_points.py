@@ -285,7 +285,7 @@ def test_no_effect_happens_twice_however_often_the_next_attempt_dies_too(
 
 
 def test_external_effect_pauses_where_the_outside_honours_no_key() -> None:
-    codes = set()
+    codes: set[str | None] = set()
     for records_max in range(3, WHOLE):
         run = Run(DEAF, honours_keys=False)
         run.attempt(None, records_max, dies_in_effect=True)

@@ -43,8 +43,14 @@ JSON: st.SearchStrategy[JsonValue] = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=6),
     max_leaves=8,
 )
+
+
+def event_of(kind: str, members: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    return {**members, "type": kind}
+
+
 EVENTS = st.builds(
-    lambda kind, members: {**members, "type": kind},
+    event_of,
     st.sampled_from([*sorted(KNOWN_EVENTS), "mystery", ""]),
     st.dictionaries(NAMES, JSON, max_size=8),
 )
@@ -105,7 +111,7 @@ def test_log_with_changed_members_gets_a_verdict(data: st.DataObject) -> None:
     records = list(WHOLE_RUN)
     for _ in range(data.draw(st.integers(1, 3))):
         place = data.draw(st.integers(0, len(records) - 1))
-        payload = changed(data, records[place].payload, 4)
+        payload = changed(data, payload_of(records[place]), 4)
         records[place] = msgspec.structs.replace(records[place], payload=payload)
 
     for rules in ResumeRules:
@@ -113,7 +119,11 @@ def test_log_with_changed_members_gets_a_verdict(data: st.DataObject) -> None:
         assert (decision.plan is None) == (decision.refusal is not None)
 
 
-def changed(data: st.DataObject, value: object, depth: int) -> JsonValue:
+def payload_of(record: RunRecord) -> JsonValue:
+    return None if isinstance(record.payload, msgspec.UnsetType) else record.payload
+
+
+def changed(data: st.DataObject, value: JsonValue, depth: int) -> JsonValue:
     """Return the value with one member at some depth replaced, taken away or added."""
     if not isinstance(value, dict) or depth == 0 or not value:
         return data.draw(JSON)

@@ -24,16 +24,16 @@ def test_event_counts_as_nothing_when_its_type_is_no_text(kind: JsonValue) -> No
     assert run_metrics(events, duration_ms=1, output_chars=0).turns == 1
 
 
-@pytest.mark.parametrize(
-    ("turns", "tokens", "cost_usd"),
-    [
-        ([{}], UNSET, UNSET),
-        ([{"tokens": 5}], 5, UNSET),
-        ([{"costUsd": 0.5}], UNSET, 0.5),
-        ([{"tokens": True, "costUsd": "1"}], UNSET, UNSET),
-        ([{"tokens": 0, "costUsd": 0}, {}], 0, 0),
-    ],
+REPORTED: tuple[tuple[list[dict[str, JsonValue]], object, object], ...] = (
+    ([{}], UNSET, UNSET),
+    ([{"tokens": 5}], 5, UNSET),
+    ([{"costUsd": 0.5}], UNSET, 0.5),
+    ([{"tokens": True, "costUsd": "1"}], UNSET, UNSET),
+    ([{"tokens": 0, "costUsd": 0}, {}], 0, 0),
 )
+
+
+@pytest.mark.parametrize(("turns", "tokens", "cost_usd"), REPORTED)
 def test_number_that_no_turn_reported_is_absent_and_not_zero(
     turns: list[dict[str, JsonValue]], tokens: object, cost_usd: object
 ) -> None:

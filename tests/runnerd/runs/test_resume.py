@@ -276,13 +276,13 @@ def test_key_that_is_not_the_calls_own_is_refused() -> None:
 # The plan
 
 
-@pytest.mark.parametrize(
-    ("prepare", "events"),
-    [
-        (lambda script: None, ["PAUSE", "RESUME"]),
-        (lambda script: script.operate(OperationEvent.PAUSE, "loop_paused"), ["RESUME"]),
-    ],
+FOLLOWING: tuple[tuple[Callable[[Script], object], list[str]], ...] = (
+    (lambda script: None, ["PAUSE", "RESUME"]),
+    (lambda script: script.operate(OperationEvent.PAUSE, "loop_paused"), ["RESUME"]),
 )
+
+
+@pytest.mark.parametrize(("prepare", "events"), FOLLOWING)
 def test_plan_says_which_events_of_the_operation_follow(
     prepare: Callable[[Script], object], events: list[str]
 ) -> None:

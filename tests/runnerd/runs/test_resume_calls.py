@@ -74,7 +74,8 @@ def test_begun_attempt_takes_up_the_effect_and_is_judged_instead() -> None:
 
 
 def test_every_further_attempt_shows_the_outside_the_key_of_the_first() -> None:
-    script, keys = Script(), []
+    script = Script()
+    keys: list[tuple[str, str]] = []
     script.bound(in_step("c1"), "started")
     for number in (2, 3, 4):
         offered = resumed(script)

@@ -33,7 +33,8 @@ formats = pytest.mark.parametrize("log_format", list(LogFormat), ids=lambda kind
 
 
 def written(records: list[RunRecord], log_format: LogFormat) -> bytes:
-    chain, lines = b"", []
+    chain = b""
+    lines: list[bytes] = []
     for one in records:
         line = encode_line(spell_record(one), log_format, chain)
         chain = line.chain

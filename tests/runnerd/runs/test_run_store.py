@@ -177,17 +177,16 @@ def test_torn_tail_is_shown_and_kept_when_nothing_is_to_be_mended(tmp_path: Path
     assert (tmp_path / FILE).read_bytes() == torn
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda whole: whole.replace(b'"n":1', b'"n":7'),
-        lambda whole: whole[whole.index(b"\n") + 1 :],
-        lambda whole: whole + b"\0\0\n",
-        lambda whole: b"\xff" + whole,
-        lambda whole: whole.replace(b"\n", b"\n\n"),
-    ],
-    ids=["changed", "first_lost", "zeros", "not_text", "blank_line"],
-)
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "changed": lambda whole: whole.replace(b'"n":1', b'"n":7'),
+    "first_lost": lambda whole: whole[whole.index(b"\n") + 1 :],
+    "zeros": lambda whole: whole + b"\0\0\n",
+    "not_text": lambda whole: b"\xff" + whole,
+    "blank_line": lambda whole: whole.replace(b"\n", b"\n\n"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
 def test_damaged_log_is_refused_and_untouched_by_readers_and_writers(
     tmp_path: Path, damage: Callable[[bytes], bytes]
 ) -> None:

@@ -159,8 +159,9 @@ def test_result_with_a_trace_longer_than_any_message_is_compared_as_well() -> No
         "timestamp": "now",
         "event": {},
     }
-    trace: JsonValue = [entry] * JSON_NODES_MAX
-    inner = {**members(), "trace": trace}
+    entries: list[JsonValue] = [entry]
+    trace: JsonValue = entries * JSON_NODES_MAX
+    inner: dict[str, JsonValue] = {**members(), "trace": trace}
     result: dict[str, JsonValue] = {**inner, "snapshot": inner}
 
     assert len(check_result(result).trace) == JSON_NODES_MAX

@@ -307,7 +307,11 @@ def test_folder_that_others_may_read_is_made_private_or_refused(folder: Path) ->
     assert folder.stat().st_mode & 0o777 == 0o755
 
 
-@pytest.mark.parametrize("make", [Path.mkdir, lambda path: path.symlink_to("/etc/hostname")])
+def link_elsewhere(path: Path) -> None:
+    path.symlink_to("/etc/hostname")
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, link_elsewhere])
 def test_public_name_that_is_no_file_is_refused_and_stays(
     folder: Path, make: Callable[[Path], None]
 ) -> None:
