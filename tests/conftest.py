@@ -37,4 +37,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Set the effort before any test is read: it is fixed where a test is defined."""
-    raise_effort(config.getoption("--effort"))
+    effort = config.getoption("--effort")
+    assert isinstance(effort, int)
+    raise_effort(effort)

@@ -13,7 +13,7 @@ import msgspec
 from controller_mock.console.arguments import parse
 from protocol import replay_filter
 from protocol.base.proven_content import disclose, enclose
-from protocol.canonical_json import parse_strict
+from protocol.canonical_json import JsonValue, parse_strict
 from protocol.carrier import ClientCarrier, ServerCarrier
 from protocol.codec import decode_control, decode_runner
 from protocol.commands import decode_command, result_digest
@@ -267,7 +267,7 @@ def stored() -> dict[str, Decoder]:
     }
 
 
-def _object(value: Any) -> dict[str, Any]:
+def _object(value: JsonValue) -> dict[str, JsonValue]:
     return value if isinstance(value, dict) else {}
 
 

@@ -4,9 +4,14 @@ It decides what hostile input looks like. It refuses to know who reads it.
 """
 
 import json
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from hypothesis import strategies as st
+
+from protocol.canonical_json import JsonValue
+
+_Place: TypeAlias = tuple[dict[str, JsonValue] | list[JsonValue], Any]
+"""An object or list, and a name or number in it."""
 
 PIECES: Final = (
     *(
@@ -78,8 +83,8 @@ def spoiled_json(draw: st.DrawFn, sample: bytes) -> bytes:
     return json.dumps(value).encode()
 
 
-def _places(value: Any) -> "list[tuple[Any, Any]]":
-    found: list[tuple[Any, Any]] = []
+def _places(value: JsonValue) -> list[_Place]:
+    found: list[_Place] = []
     if isinstance(value, dict):
         for key, inner in value.items():
             found += [(value, key), *_places(inner)]

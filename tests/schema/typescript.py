@@ -6,9 +6,10 @@ becomes a wider type in silence. Knows no struct.
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 Schema = Mapping[str, Any]
+_Word: TypeAlias = dict[str, Any] | list[Any] | str | float | bool | None
 
 _PRIMITIVES = {
     "string": "string",
@@ -39,7 +40,7 @@ def _declaration(name: str, schema: Schema) -> str:
 
 
 def _type(schema: Schema) -> str:
-    known = {key: value for key, value in schema.items() if key not in _SILENT}
+    known: dict[str, _Word] = {key: schema[key] for key in schema if key not in _SILENT}
     match known:
         case {"$ref": str(reference)}:
             return reference.rpartition("/")[2]
@@ -49,7 +50,7 @@ def _type(schema: Schema) -> str:
             return json.dumps(value)
         case {"anyOf": list(choices)}:
             return " | ".join(_type(choice) for choice in choices)
-        case {"type": "array", "items": found}:
+        case {"type": "array", "items": dict(found)}:
             return f"readonly ({_type(found)})[]"
         case {"type": "array"}:
             return "readonly unknown[]"

@@ -18,6 +18,7 @@ from controller_mock.storage.sqlite_files import DATABASE_NAME, migrate, open_fo
 from controller_mock.storage.sqlite_reads import SqliteReader
 from controller_mock.storage.sqlite_schema import APPLICATION_ID, MIGRATIONS, SCHEMA_VERSION
 from protocol.credentials import auth_key
+from protocol.envelope import OwnerEpoch
 from protocol.errors import ErrorCode, PrpError
 from tests.controller_mock.core.world import CONFIG, TICKET, lease_token
 from tests.storage.changes import RUN, events
@@ -276,7 +277,7 @@ def test_a_new_database_names_its_program_and_version(place: Path) -> None:
 
 
 def test_each_opening_begins_a_greater_owner_epoch_also_from_a_copy(tmp_path: Path) -> None:
-    owners = []
+    owners: list[OwnerEpoch] = []
     for _ in range(3):
         store = open_store(tmp_path / "data")
         owners.append(store.owner)

@@ -26,7 +26,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     An argument `<name>_case` takes the cases of `<name>.json`; `recorded_connection` takes
     the connections of all transcripts.
     """
-    directory: Path = metafunc.config.getoption("--prp-vectors")
+    directory = _folder(metafunc.config)
     for argument in metafunc.fixturenames:
         if argument.endswith(CASE):
             cases = load(directory, argument.removesuffix(CASE))["cases"]
@@ -34,6 +34,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         elif argument == "recorded_connection":
             recorded = dict(_connections(directory))
             metafunc.parametrize(argument, recorded.values(), ids=recorded)
+
+
+def _folder(config: pytest.Config) -> Path:
+    directory = config.getoption("--prp-vectors")
+    assert isinstance(directory, Path)
+    return directory
 
 
 def _names(cases: list[dict[str, Any]]) -> list[str]:
@@ -49,5 +55,4 @@ def _connections(directory: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 @pytest.fixture(scope="session")
 def prp_vectors(pytestconfig: pytest.Config) -> Path:
     """The folder of the PRP vectors."""
-    directory: Path = pytestconfig.getoption("--prp-vectors")
-    return directory
+    return _folder(pytestconfig)

@@ -18,7 +18,7 @@ def load(directory: Path, group: str) -> list[dict[str, Any]]:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run a test once per case: an argument `<group>_row` takes those of `<group>.jsonl`."""
-    directory: Path = metafunc.config.getoption("--run-vectors")
+    directory = _folder(metafunc.config)
     for argument in metafunc.fixturenames:
         if argument.endswith(ROW):
             cases = load(directory, argument.removesuffix(ROW))
@@ -28,5 +28,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.fixture(scope="session")
 def run_vectors(pytestconfig: pytest.Config) -> Path:
     """The folder of the vectors."""
-    directory: Path = pytestconfig.getoption("--run-vectors")
+    return _folder(pytestconfig)
+
+
+def _folder(config: pytest.Config) -> Path:
+    directory = config.getoption("--run-vectors")
+    assert isinstance(directory, Path)
     return directory

@@ -41,7 +41,7 @@ def observed(given: dict[str, Json]) -> dict[str, Json]:
                 for name in given["tryEach"]
             }
         }
-    steps = []
+    steps: list[Json] = []
     for event in given["events"]:
         operation, step = applied(operation, event)
         steps.append(step)

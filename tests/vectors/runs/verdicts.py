@@ -6,6 +6,7 @@ It decides what counts as equal. It refuses to know what a case is about.
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
+from protocol.canonical_json import JsonValue
 from protocol.errors import PrpError
 
 # Cases are JSON of many shapes; only the adapter of a group knows its own.
@@ -16,17 +17,18 @@ _ANY_CODE_KINDS = frozenset({"SessionError"})
 
 def passes(case: dict[str, Json], observed: Json) -> None:
     """Fail the test unless ``observed`` is what the case expects or accepts."""
-    expect = case["expect"]
-    allowed = [expect, *case.get("accept", ())]
-    if isinstance(expect, dict) and "oneOf" in expect:
-        allowed += expect["oneOf"]
-        allowed.remove(expect)
+    expect: JsonValue = case["expect"]
+    others: list[JsonValue] = case.get("accept", [])
+    if isinstance(expect, dict) and isinstance(choices := expect.get("oneOf"), list):
+        allowed = [*others, *choices]
+    else:
+        allowed = [expect, *others]
     assert any(matches(wanted, observed) for wanted in allowed), (
         f"{case['id']} {case['title']}\n  observed {observed}\n  expected {allowed}"
     )
 
 
-def matches(wanted: Json, observed: Json) -> bool:
+def matches(wanted: JsonValue, observed: JsonValue) -> bool:
     """Tell whether ``observed`` has everything that ``wanted`` names."""
     if isinstance(wanted, dict):
         return isinstance(observed, dict) and all(
@@ -42,7 +44,7 @@ def matches(wanted: Json, observed: Json) -> bool:
     return isinstance(wanted, bool) == isinstance(observed, bool) and bool(wanted == observed)
 
 
-def _member_matches(name: str, wanted: Json, observed: Json) -> bool:
+def _member_matches(name: str, wanted: JsonValue, observed: JsonValue) -> bool:
     if name != "error" or not isinstance(wanted, dict):
         return matches(wanted, observed)
     if not isinstance(observed, dict):
