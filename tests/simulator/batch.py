@@ -107,11 +107,15 @@ def run_seeds(
     number = workers or os.cpu_count() or 1
     context = multiprocessing.get_context("fork")
     parts: SimpleQueue[Batch | str | None] = context.SimpleQueue()
+
+    def run(seeds: range) -> Batch:
+        return run_chunk(stack, seeds, needed, failed)
+
     processes = [
         context.Process(
             target=_work,
             args=(
-                lambda seeds: run_chunk(stack, seeds, needed, failed),
+                run,
                 _chunks(stack, first, last, index, number),
                 deadline_s,
                 os.getpid(),

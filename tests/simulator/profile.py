@@ -6,12 +6,13 @@ restarts hide backlog bugs and drops hide replay bugs. It refuses to know what a
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from tests.simulator.draws import Draws
 
 OFF, RARE, STORM = 0, 1, 2
 _NAMES = ("off", "rare", "storm")
-_DRAWN = (OFF, OFF, RARE, STORM)
+_DRAWN: Final[tuple[int, ...]] = (OFF, OFF, RARE, STORM)
 
 
 @dataclass

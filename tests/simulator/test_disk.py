@@ -60,7 +60,7 @@ def disks_with(
     mode: Mode, data: bytes, *, is_synced: bool, is_renamed: bool = False, is_kept: bool = False
 ) -> list[Disk]:
     """Return equal disks, one for each outcome to be tried."""
-    disks = []
+    disks: list[Disk] = []
     for _ in range(64):
         process = DiskProcess(disk := Disk(mode))
         root = written(process, "old" if is_renamed else "new", data, is_synced=is_synced)

@@ -5,7 +5,7 @@ It decides which two histories count as the same. It refuses to know what an ent
 
 import hashlib
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, TypeGuard
 
 import msgspec
 
@@ -28,8 +28,12 @@ def story(trace: Iterable[object], lines_max: int = 40) -> list[str]:
     return [f"{number} {_cut(_words(entry))}" for number, entry in enumerate(told[first:], first)]
 
 
+def _is_tuple(entry: object) -> TypeGuard[tuple[object, ...]]:
+    return isinstance(entry, tuple)
+
+
 def _words(entry: object) -> str:
-    if isinstance(entry, tuple):
+    if _is_tuple(entry):
         return " ".join(_words(part) for part in entry)
     if isinstance(entry, str):
         return entry

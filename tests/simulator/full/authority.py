@@ -9,6 +9,7 @@ from collections.abc import Callable
 from protocol.envelope import (
     Ack,
     CommandResultAck,
+    ControlMessage,
     Deliver,
     LeaseRenewed,
     Ping,
@@ -23,7 +24,7 @@ from tests.simulator.machine import Machine
 from tests.simulator.oracle import Oracle
 from tests.simulator.verdict import Violation
 
-KINDS = {
+KINDS: dict[type[ControlMessage], str] = {
     Welcome: "welcome",
     Ack: "ack",
     Deliver: "command",

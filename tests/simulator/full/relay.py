@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from protocol.canonical_json import JsonValue
 from tests.simulator.draws import Stream
 from tests.simulator.full.network import EOF, Chunk, Connection, Pipe
 from tests.simulator.full.sealed import HEAD_END, frame, texts
@@ -142,7 +143,7 @@ def alter(s: Stream, connection: Connection, pipe: Pipe, place: int, relay: Rela
     for text in texts(data):
         try:
             message = json.loads(text)
-            payload = message["payload"]
+            payload: JsonValue = message["payload"]
         except (ValueError, KeyError, TypeError, RecursionError):
             return False
         if not isinstance(payload, dict) or not payload:
@@ -154,7 +155,7 @@ def alter(s: Stream, connection: Connection, pipe: Pipe, place: int, relay: Rela
     return False
 
 
-def _altered(value: object) -> object:
+def _altered(value: JsonValue) -> JsonValue:
     if isinstance(value, bool) or value is None:
         return "altered"
     if isinstance(value, int):

@@ -119,7 +119,7 @@ class Keys:
             key, b"paperclip-runner-client-proof-v1", canonical, server_proof
         ).hex()
         self.session_id = b"sha256:" + binding.hex().encode()
-        self.key_bytes = {
+        self.key_bytes: dict[tuple[bytes, bytes], bytes] = {
             TO_CLIENT: mac(key, b"paperclip-runner-core-to-client-key-v1", binding),
             TO_CORE: mac(key, b"paperclip-runner-client-to-core-key-v1", binding),
         }

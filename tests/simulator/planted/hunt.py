@@ -113,7 +113,7 @@ def chosen(numbers: Sequence[str]) -> list[Bug]:
 
 def hunt_all(bugs: Iterable[Bug], budget_s: float = BUDGET_S) -> list[Verdict]:
     """Hunt one bug after the other and print each verdict as it comes."""
-    verdicts = []
+    verdicts: list[Verdict] = []
     for bug in bugs:
         verdict = hunt(bug, budget_s)
         print(verdict, flush=True)

@@ -69,7 +69,7 @@ class RunJudge:
                 numbers.add(operation.number)
             elif operation.removed == NAME:
                 numbers.add(None)
-        left = []
+        left: list[bytes] = []
         for found in sorted(numbers, key=lambda n: n or 0):
             file = None if found is None else self._disk.inodes[found]
             assert file is None or isinstance(file, File)

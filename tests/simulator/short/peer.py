@@ -50,12 +50,12 @@ class Peer:
     """Highest committed event."""
     arrived: int = 0
     """Highest event that arrived in order on the present connection."""
-    commands: list[WireCommand] = field(default_factory=list)
-    settled: dict[int, CommandResult] = field(default_factory=dict)
-    settled_types: set[str] = field(default_factory=set)
+    commands: list[WireCommand] = field(default_factory=list[WireCommand])
+    settled: dict[int, CommandResult] = field(default_factory=dict[int, CommandResult])
+    settled_types: set[str] = field(default_factory=set[str])
     settled_through: int = 0
     """How many of the first commands have their answer."""
-    delivered: set[int] = field(default_factory=set)
+    delivered: set[int] = field(default_factory=set[int])
     link: Link | None = None
     dial: Dial | None = None
     """An attempt that waits for its answer."""
@@ -66,9 +66,9 @@ class Peer:
     lease_ms: int = LEASE_MS
     epoch: int = 0
     revoked: bool = False
-    renewals: list[int] = field(default_factory=list)
+    renewals: list[int] = field(default_factory=list[int])
     """Observed expiries of the requests that were not answered yet."""
-    owed_acks: list[CommandResult] = field(default_factory=list)
+    owed_acks: list[CommandResult] = field(default_factory=list[CommandResult])
     """Results of terminal commands that arrived on this connection."""
 
     def settle(self, result: CommandResult) -> None:

@@ -193,7 +193,7 @@ class Talker(Program):
 
 
 def _is_refusal(payload: dict[str, Any]) -> bool:
-    result = payload["result"]
+    result: JsonValue = payload["result"]
     return isinstance(result, dict) and result.get("code") == "semantic_tool_not_dispatched"
 
 

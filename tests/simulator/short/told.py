@@ -3,7 +3,7 @@
 It decides by the world's own reckoning of leases and cursors. It refuses to ask the runner.
 """
 
-from protocol.envelope import Ack, CommandResultAck, Deliver, LeaseRenewed, Revoke
+from protocol.envelope import Ack, Deliver, LeaseRenewed
 from runnerd.core.inputs import (
     Connected,
     ConnectFailed,
@@ -73,7 +73,7 @@ def _note_control(world: World, received: ControlReceived) -> None:
         case LeaseRenewed() as renewed:
             if not is_late and received.sent_at_unix_ms is not None:
                 _note_renewed(world, renewed, received.sent_at_unix_ms)
-        case Revoke() | CommandResultAck():
+        case _:
             return
 
 
