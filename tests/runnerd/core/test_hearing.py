@@ -1,6 +1,7 @@
 """What a program says: each message in each phase, and what is refused with a diagnostic."""
 
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import pytest
@@ -326,7 +327,7 @@ def test_each_of_the_calls_that_came_in_one_read_is_answered_when_all_are_refuse
     ids = [f"call_{number}" for number in range(HARNESS_READ_LINES_MAX)]
 
     world.say(*(called(call_id, operation_id="none") for call_id in ids))
-    told = []
+    told: list[dict[str, Any]] = []
     while world.unwritten():
         told += world.take_told()
 
