@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from protocol.limits import OUTBOX_PAUSE_BYTES
 from tests.process.test_life import connected, content, deliver, event_types, with_turn
 from tests.process.test_quiet import quiet_turn
 from tests.runnerd.peer import Authority
@@ -58,6 +59,26 @@ def test_nothing_grows_over_many_reconnects(tmp_path: Path) -> None:
         assert after[:2] == (threads, descriptors)
         assert after[2] - kib < KIB_MAX
         assert len(str(content(tmp_path)["diagnostics"])) < KIB_MAX
+        run.signal(signal.SIGTERM)
+        assert run.wait() == 75
+
+
+def test_flood_of_output_is_taken_in_bounded_memory_and_can_be_cancelled(tmp_path: Path) -> None:
+    authority = with_turn("yes flood & yes error >&2")
+    with connected(tmp_path, authority) as (server, run):
+        server.wait_until(lambda: event_types(authority).count("item.delta") > 500, "a flood")
+        _, _, kib = footprint(run.pid)
+        server.wait_until(lambda: event_types(authority).count("item.delta") > 5_000, "more of it")
+
+        assert footprint(run.pid)[2] - kib < 4 * KIB_MAX
+        deliver(server, 4, "run.cancel")
+        server.wait_until(lambda: "run.terminal" in event_types(authority), "the end of the run")
+
+        sequences = [message.event.source_seq for message in authority.events]
+        assert sequences == list(range(1, len(sequences) + 1))
+        peak = content(tmp_path)["peakOutboxBytes"]
+        assert isinstance(peak, int)
+        assert peak < 4 * OUTBOX_PAUSE_BYTES
         run.signal(signal.SIGTERM)
         assert run.wait() == 75
 
