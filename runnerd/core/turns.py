@@ -35,7 +35,7 @@ from runnerd.core.inputs import (
 from runnerd.core.outbox import Draft, produce, produce_updates, soft_room
 from runnerd.core.state import Lifecycle, Runner, Turn, Usage
 from runnerd.core.transition import Step, advance
-from runnerd.core.verdict import Recorded, Verdict
+from runnerd.core.verdict import CANCELLED, Recorded, Verdict
 
 _HARNESS_LOST: Final = "harness_lost"
 
@@ -278,8 +278,13 @@ def on_cancel_recorded(runner: Runner, recorded: Recorded | None, now: Now) -> R
 
 
 def _cancelled(runner: Runner, recorded: Recorded | None, now: Now) -> Runner:
+    # What the log says was written first, so it holds (D9).
+    ended = CANCELLED if recorded is None else recorded.verdict.outcome or CANCELLED
     payload = outcome.terminal_payload(
-        "cancelled", "cancelled", "yielded", {"reason": "run_cancelled", "processExit": None}
+        ended.turn_state,
+        ended.run_state,
+        "done" if ended.succeeded else "yielded",
+        {"reason": ended.reason, "processExit": None},
     )
     told = {**payload, **_envelope(runner, recorded)}
     return produce(runner, (Draft("run.terminal", 0, told),), now)

@@ -11,14 +11,19 @@ import msgspec
 
 from protocol.canonical_json import JsonValue
 from protocol.errors import ErrorCode, PrpError
+from protocol.ids import Identity
+from protocol.redaction import redact_text
 from runnerd.core.actions import StartHarness
 from runnerd.core.inputs import ProcessExit
 from runnerd.core.verdict import Outcome, Verdict
-from runnerd.runs.records import check_run_id
+from runnerd.runs.records import StartPayload, check_run_id, struct_members
 
 HARNESS_MEMBER: Final = "harness"
 """Member of our terminal payloads: what was seen of the program."""
+OPERATION_ID: Final = "run"
 _SHORT_DIGEST: Final = 16
+_ENTRY_POINT: Final = "runnerd"
+_PERMISSION_MODES: Final = {"command": "process", "jsonl": "controller"}
 
 
 class HarnessEnd(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -39,6 +44,27 @@ def log_id_of(run_id: str) -> str:
         plain = "".join(c if c.isascii() and (c.isalnum() or c in "_-") else "_" for c in run_id)
         return f"{plain}-{hashlib.sha256(run_id.encode()).hexdigest()[:_SHORT_DIGEST]}"
     return run_id
+
+
+def start_members(
+    order: StartHarness, identity: Identity, fingerprint: str
+) -> dict[str, JsonValue]:
+    """Return what is known before a run begins, as its log's first record has it."""
+    start = StartPayload(
+        config_fingerprint=fingerprint,
+        config_name=order.kind,
+        schema_version=1,
+        session_id=identity.normalized_session_id,
+        operation_id=OPERATION_ID,
+        workspace=order.cwd,
+        entry_point=_ENTRY_POINT,
+        permission_mode=_PERMISSION_MODES[order.kind],
+    )
+    shown: JsonValue = {
+        "argv": [redact_text(word) for word in order.argv],
+        "envNames": list(order.env_names),
+    }
+    return {**struct_members(start), "provider": shown, "runId": identity.run_id}
 
 
 def configuration_of(order: StartHarness) -> dict[str, JsonValue]:

@@ -13,7 +13,6 @@ Everything here blocks: it is called in one thread beside the event loop.
 """
 
 from collections.abc import Sequence
-from typing import Final
 
 import msgspec
 
@@ -21,22 +20,29 @@ from protocol.base.ports import Clock
 from protocol.canonical_json import JsonValue
 from protocol.errors import ErrorCode, PrpError
 from protocol.ids import Generation, Identity
-from protocol.redaction import redact_text
 from protocol.timestamps import rfc3339_ms
 from runnerd.core.actions import StartHarness
-from runnerd.core.inputs import HarnessExited
+from runnerd.core.inputs import HarnessExited, ProcessExit
 from runnerd.core.run_fact import RunFact
 from runnerd.core.verdict import CANCELLED, Recorded, Verdict
 from runnerd.harness.attempt import (
     HARNESS_MEMBER,
+    OPERATION_ID,
     HarnessEnd,
     code_of,
     configuration_of,
     log_id_of,
+    start_members,
     unrecorded,
 )
 from runnerd.harness.call_recorder import CallRecorder
-from runnerd.harness.recorded_end import recorded_end, with_snapshot
+from runnerd.harness.recorded_end import (
+    has_lost_end,
+    recorded_end,
+    told_late,
+    verdict_of,
+    with_snapshot,
+)
 from runnerd.runs.codes import RunStatus
 from runnerd.runs.envelope import tell_story
 from runnerd.runs.fingerprints import config_fingerprint
@@ -49,7 +55,6 @@ from runnerd.runs.records import (
     OperationState,
     RecordKind,
     ResumePayload,
-    StartPayload,
     struct_members,
 )
 from runnerd.runs.resume import decide_resume
@@ -57,10 +62,6 @@ from runnerd.runs.resume_plan import ResumePlan
 from runnerd.runs.run_facts import collect_facts
 from runnerd.runs.run_store import OpenRun, RunStore
 from runnerd.runs.verification import check_completion
-
-_OPERATION_ID: Final = "run"
-_ENTRY_POINT: Final = "runnerd"
-_PERMISSION_MODES: Final = {"command": "process", "jsonl": "controller"}
 
 
 class RunRecorder:
@@ -146,6 +147,8 @@ class RunRecorder:
             self._operation = found.operation
             if found.terminal is not None:
                 return recorded_end(run, found.terminal, generation)
+            if has_lost_end(found):
+                return told_late(generation, self._end_at_last(run, generation))
             if _is_running(found.operation):
                 self._journal = RunJournal(run)
                 self._note_all(run, facts)
@@ -165,9 +168,12 @@ class RunRecorder:
             if self._run_id not in self._store.list_runs():
                 return None
             run = self._opened()
-            self._operation = collect_facts(run.records()).operation
+            found = collect_facts(run.records())
+            self._operation = found.operation
             if self._operation is None:
                 return None
+            if has_lost_end(found):
+                return self._end_at_last(run, Generation(0))
             if not self._operation.is_terminal:
                 self._journal = RunJournal(run)
                 outcome = outcome_of(ErrorCode.ABORTED.value, was_denied=False)
@@ -198,7 +204,13 @@ class RunRecorder:
         assert self._is_attempt_open, "an attempt that was begun ends"
         try:
             run = self._attempt()
-            self._note_all(run, facts)
+            try:
+                self._note_all(run, facts)
+            except PrpError as error:
+                # A fact that the disk refused is no reason to leave the run without an end.
+                verdict = unrecorded(verdict, error.code)
+                self.close()
+                run = self._attempt()
             return self._end(run, exited, verdict, output_chars)
         except PrpError as error:
             return Recorded(verdict=unrecorded(verdict, error.code))
@@ -222,23 +234,7 @@ class RunRecorder:
 
     def _begin_new(self, run: OpenRun, order: StartHarness, fingerprint: str) -> None:
         self._journal = RunJournal(run)
-        identity = self._identity
-        start = StartPayload(
-            config_fingerprint=fingerprint,
-            config_name=order.kind,
-            schema_version=1,
-            session_id=identity.normalized_session_id,
-            operation_id=_OPERATION_ID,
-            workspace=order.cwd,
-            entry_point=_ENTRY_POINT,
-            permission_mode=_PERMISSION_MODES[order.kind],
-        )
-        shown: JsonValue = {
-            "argv": [redact_text(word) for word in order.argv],
-            "envNames": list(order.env_names),
-        }
-        members = {**struct_members(start), "provider": shown, "runId": identity.run_id}
-        self._append(RecordKind.START, members)
+        self._append(RecordKind.START, start_members(order, self._identity, fingerprint))
         self._apply(OperationEvent.ACCEPT, None)
         self._apply(OperationEvent.START, None)
 
@@ -316,6 +312,20 @@ class RunRecorder:
             self._apply(event, reason)
         self._close_attempt(run, RecordKind.FINISH, outcome, seen, output_chars)
 
+    def _end_at_last(self, run: OpenRun, generation: Generation) -> Recorded:
+        """Record the end of a run whose operation had ended when its process died."""
+        assert self._operation is not None, "an operation has ended"
+        self._journal = RunJournal(run)
+        verdict = verdict_of(self._operation)
+        code = None if verdict.outcome is None else code_of(verdict.outcome, None)
+        outcome = outcome_of(None if code is None else code.value, was_denied=False)
+        if not self._operation.is_terminal:
+            for event, reason in ending_events(outcome, self._operation.state):
+                self._apply(event, reason)
+        seen = HarnessEnd(generation=generation, exit=ProcessExit(), outcome=verdict.outcome)
+        self._close_attempt(run, RecordKind.FINISH, outcome, seen, 0)
+        return with_snapshot(run, verdict)
+
     def _verify(self, run: OpenRun, exited: HarnessExited) -> bool:
         """Make the answers durable on which a claim of success rests."""
         is_proven = exited.exit.success is not None and not exited.survivors
@@ -358,7 +368,7 @@ class RunRecorder:
         if self._operation is None:
             changed = accept_operation(
                 run_id=self._run_id,
-                operation_id=_OPERATION_ID,
+                operation_id=OPERATION_ID,
                 event_id="1",
                 timestamp=now,
                 reason=reason,

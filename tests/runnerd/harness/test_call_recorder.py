@@ -266,6 +266,20 @@ def test_a_fact_that_the_disk_refused_is_recorded_at_the_next_try(tmp_path: Path
     assert events(tmp_path / "run")[-3:] == DONE_CALL
 
 
+def test_fact_that_the_disk_refuses_at_the_end_leaves_a_failed_run_and_no_open_one(
+    tmp_path: Path,
+) -> None:
+    counted = Syncs()
+    begun(tmp_path / "counted", counted)
+    one = begun(tmp_path / "run", Syncs(refused={counted.count + 1}))
+
+    recorded = one.end(exited(), DONE, (CALL,), output_chars=0)
+
+    assert recorded.verdict.outcome is not None
+    assert recorded.verdict.outcome.reason == "durability_barrier_failed"
+    assert status(tmp_path / "run") == ("finished", "durability_barrier_failed")
+
+
 def test_use_is_in_the_log_once_and_its_numbers_in_the_snapshot(tmp_path: Path) -> None:
     one = begun(tmp_path)
     used = UsageFact(generation=1, tokens=12, cost_usd=0.5, is_partial=False)

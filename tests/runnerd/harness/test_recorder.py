@@ -248,6 +248,42 @@ def test_end_that_was_recorded_and_never_told_is_told_by_the_next_process(
     assert recorder(tmp_path).settle(Generation(2)) is None
 
 
+@pytest.mark.parametrize(
+    ("verdict", "kept", "run_state"),
+    [
+        (DONE, "COMPLETE", "succeeded"),
+        (failed("harness_process_failed"), "FAIL", "failed"),
+        (failed("run_cancelled", "cancelled", "cancelled"), "FAIL", "cancelled"),
+        (failed("run_cancelled", "cancelled", "cancelled"), "REQUEST_ABORT", "cancelled"),
+    ],
+)
+@pytest.mark.parametrize("is_cancelled", [False, True])
+def test_end_whose_last_records_a_kill_took_away_is_recorded_by_the_next_process(
+    verdict: Verdict, kept: str, run_state: str, is_cancelled: bool, tmp_path: Path
+) -> None:
+    one = recorder(tmp_path)
+    one.begin(order())
+    one.end(exited(code=0 if verdict is DONE else 1), verdict, (), output_chars=0)
+    whole = told(tmp_path)
+    log = tmp_path / "run-1.jsonl"
+    lines = log.read_bytes().splitlines(keepends=True)
+    log.write_bytes(b"".join(lines[: whole.index(kept) + 1]))
+
+    if is_cancelled:
+        recorded = recorder(tmp_path).cancel()
+    else:
+        found = recorder(tmp_path).settle(Generation(1))
+        assert found is not None
+        recorded = found.recorded
+
+    assert recorded is not None
+    assert recorded.verdict.outcome is not None
+    assert recorded.verdict.outcome.run_state == run_state
+    assert recorded.snapshot is not None
+    assert told(tmp_path) == whole
+    assert status(tmp_path)[0] == "finished"
+
+
 def test_waiting_run_that_is_cancelled_is_aborted_once_and_has_its_snapshot(
     tmp_path: Path,
 ) -> None:
