@@ -114,7 +114,8 @@ class Conversation:
             self._note(
                 "run",
                 "the program was interrupted and its outside effects are unknown, so it is not"
-                " started again\nwhat became of it is unknown too: status 3\nif a second start is safe (it keeps a checkpoint of its own),"
+                " started again\nwhat became of it is unknown too: status 3\n"
+                "if a second start is safe (it keeps a checkpoint of its own),"
                 " use --resume-interrupted N",
             )
             return False
