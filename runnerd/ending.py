@@ -21,18 +21,20 @@ def tell_end(
     *,
     last_failure: ErrorCode | None,
     diagnostics_directory: str | None,
+    remedy: str = "",
 ) -> ExitStatus:
     """Write the one last line, and leave it in the diagnostics directory if it is a failure.
 
     Args:
         message: what happened; the code's own words if empty.
         last_failure: why the last connection or attempt ended, if none stands.
+        remedy: what to do; the code's own words if empty.
 
     Returns:
         The documented status of the code.
     """
     detail = "" if last_failure is None else f"last: {last_failure.value}"
-    line = last_line(code, message, detail)
+    line = last_line(code, message, detail, remedy)
     is_failure = code is not ErrorCode.STOP_REQUESTED
     _say(line, line if is_failure else "", diagnostics_directory)
     return exit_status(code)

@@ -241,14 +241,15 @@ def build_metadata() -> str:
     return msgspec.json.encode(_BuildMetadata()).decode()
 
 
-def last_line(code: ErrorCode, message: str = "", detail: str = "") -> str:
+def last_line(code: ErrorCode, message: str = "", detail: str = "", remedy: str = "") -> str:
     """Return the line with which the program ends: code, words, what to do; no control character.
 
     Args:
         message: what happened; the code's own words if empty.
         detail: stands in brackets behind the words.
+        remedy: what to do; the code's own words if empty.
     """
-    words, remedy = words_of(code)
+    words, usual = words_of(code)
     words = (message or words) + (f" ({detail})" if detail else "")
-    line = f"runnerd: {code.value}: {words}; {remedy}"
+    line = f"runnerd: {code.value}: {words}; {remedy or usual}"
     return "".join(character if character.isprintable() else "?" for character in line)

@@ -35,11 +35,26 @@ def give(answer: Answer, *, as_json: bool) -> int:
     return ExitStatus.OK if answer.refusal is None else exit_status(answer.refusal)
 
 
-def refuse(error: PrpError, *, as_json: bool) -> int:
-    """Say why there is no answer, and return the exit status."""
+def refuse(error: PrpError, *, group: str, as_json: bool) -> int:
+    """Say why there is no answer, and return the exit status.
+
+    Args:
+        group: the word behind the program's name, whose help explains the command line.
+    """
+    words, remedy = words_of(error.code)
+    if error.code is ErrorCode.USAGE_INVALID:
+        remedy = f"see runnerd {group} --help"
     if as_json:
-        show(_json({"refused": _refused(error)}))
-    return tell_end(error.code, error.message, last_failure=None, diagnostics_directory=None)
+        refused = {
+            "code": error.code,
+            "exitStatus": exit_status(error.code),
+            "words": error.message or words,
+            "remedy": remedy,
+        }
+        show(_json({"refused": refused}))
+    return tell_end(
+        error.code, error.message, last_failure=None, diagnostics_directory=None, remedy=remedy
+    )
 
 
 def show(text: str) -> None:
@@ -51,16 +66,6 @@ def show(text: str) -> None:
     except OSError:
         # Whoever wanted to read has gone.
         return
-
-
-def _refused(error: PrpError) -> dict[str, object]:
-    words, remedy = words_of(error.code)
-    return {
-        "code": error.code,
-        "exitStatus": exit_status(error.code),
-        "words": error.message or words,
-        "remedy": remedy,
-    }
 
 
 def _json(value: object) -> str:

@@ -24,6 +24,7 @@ from protocol.canonical_json import JsonValue
 from protocol.errors import ErrorCode, PrpError
 from protocol.limits import RUN_BUNDLE_BYTES_MAX
 from protocol.redaction import redact_value
+from runnerd.flags import usage
 from runnerd.runs.decisions import EFFECT_RECONCILED
 from runnerd.runs.envelope import tell_story
 from runnerd.runs.json_lines import comparable_json
@@ -91,7 +92,11 @@ def read_log(run_id: str, data: bytes) -> Contents:
 
 
 def write_bundle(run_id: str, log: bytes, path: str) -> Manifest:
-    """Write a new private file that holds the run; raises PrpError ``run_state_failed``."""
+    """Write a new private file that holds the run.
+
+    Raises:
+        PrpError: ``usage_invalid`` if there is such a file; ``unknown_run``, ``run_state_failed``.
+    """
     contents = read_log(run_id, log)
     if not contents.records:
         raise PrpError(ErrorCode.UNKNOWN_RUN, "there is no record of it")
@@ -109,6 +114,8 @@ def write_bundle(run_id: str, log: bytes, path: str) -> Manifest:
             # Half a bundle would be in the way of the next try.
             os.unlink(path)
             raise
+    except FileExistsError:
+        raise usage("there is a file of the name behind --output, which stays as it is") from None
     except (OSError, ValueError) as error:
         reason = reason_of(error) if isinstance(error, OSError) else "no file has such a name"
         raise PrpError(ErrorCode.RUN_STATE_FAILED, f"the bundle: {reason}") from error

@@ -43,7 +43,7 @@ def read_decision(values: Mapping[str, str]) -> Decision:
     statement = values.get("--statement")
     if statement is not None and not 1 <= len(statement) <= DECISION_TEXT_MAX:
         raise usage(f"--statement is of 1 to {DECISION_TEXT_MAX} characters")
-    evidence = evidence_of(content_of(values["--evidence"]), statement)
+    evidence = evidence_of(content_of("--evidence", values["--evidence"]), statement)
     return Decision(outcome=outcome, decided_by=_decider(values), evidence=evidence)
 
 
@@ -67,16 +67,16 @@ def record_decision(
     return record
 
 
-def content_of(path: str) -> bytes:
-    """Return what a file that was named holds; raises PrpError ``usage_invalid``."""
+def content_of(flag: str, path: str) -> bytes:
+    """Return what the file holds that a flag names; raises PrpError ``usage_invalid``."""
     try:
         with open(path, "rb") as source:
             content = source.read(EVIDENCE_BYTES_MAX + 1)
     except (OSError, ValueError) as error:
         reason = reason_of(error) if isinstance(error, OSError) else "no file has such a name"
-        raise usage(f"a file that was named cannot be read: {reason}") from error
+        raise usage(f"the file of {flag} cannot be read: {reason}") from error
     if len(content) > EVIDENCE_BYTES_MAX:
-        raise usage(f"a file that was named is larger than {EVIDENCE_BYTES_MAX} bytes")
+        raise usage(f"the file of {flag} is larger than {EVIDENCE_BYTES_MAX} bytes")
     return content
 
 

@@ -4,6 +4,7 @@ It decides what of a log is worth a line. It refuses to judge: projection, plan 
 verification do, and their words are passed on.
 """
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
@@ -153,7 +154,7 @@ def _summary(record: RunRecord) -> str:
             event = payload.get("event")
             return _shown(event, "type") if isinstance(event, dict) else ""
         case RecordKind.VERIFICATION:
-            return " ".join(f"{name}={value is True}" for name, value in payload.items())
+            return " ".join(f"{name}={_spelled(value is True)}" for name, value in payload.items())
         case RecordKind.PAUSE | RecordKind.FINISH:
             outcome = payload.get("outcome")
             if not isinstance(outcome, dict):
@@ -207,13 +208,18 @@ def lines_of_run(view: RunView) -> Iterator[str]:
         yield f"operation  {operation.state.value} since {operation.updated_at}"
     yield f"resumable  {_resumable(row_of(seen))}"
     yield f"records    {seen.record_count}"
-    yield from (f"{name}  {value}" for name, value in view.begun_with.items())
+    yield from (f"{name}  {_spelled(value)}" for name, value in view.begun_with.items())
     if seen.unsafe_call is not None:
         unsafe = seen.unsafe_call
         yield f"in doubt   {unsafe.tool}: {unsafe.code.value}, record {unsafe.sequence}"
     yield from (f"waits for  approval {name}" for name in seen.pending_approvals)
     yield from (f"checkpoint {name}" for name in seen.checkpoint_ids)
     yield from _accounts(view.steps, view.effects)
+
+
+def _spelled(value: JsonValue) -> str:
+    # A log may hold half a character, which only this writer spells.
+    return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
 
 
 def lines_of_timeline(rows: Iterable[TimelineRow]) -> Iterator[str]:

@@ -65,7 +65,7 @@ def run_runs(arguments: Sequence[str]) -> int:
         answer = _COMMANDS[request.command](request)
         return give(answer, as_json=request.as_json)
     except PrpError as error:
-        return refuse(error, as_json="--json" in arguments)
+        return refuse(error, group="runs", as_json="--json" in arguments)
 
 
 # --- what only reads --------------------------------------------------------------------------
@@ -248,8 +248,9 @@ def _recorded(log: RunLog) -> str:
 
 
 def _fingerprint_of(path: str) -> str:
+    content = content_of("--config", path)
     try:
-        config = parse_tolerant(content_of(path))
+        config = parse_tolerant(content)
     except PrpError:
         raise usage("--config is not JSON") from None
     if not isinstance(config, dict):

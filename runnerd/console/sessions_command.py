@@ -37,6 +37,12 @@ usage: runnerd sessions inspect [SESSION]         what is there, and what openin
 
 Each takes `--sessions DIR`, the folder of the sessions, and `--json`. Only `migrate` writes.
 With `--copy` it works on a copy beside the folder, and says where: look at that first.
+
+exit status:
+   0  done; `inspect`: whatever it found          64  the command line
+  65  no such session, or one cannot be kept, is damaged or contradicts its backup
+  70  a fault of the program                      73  another process has the session
+  74  the disk refused
 """
 
 _FOLDER: Final = "--sessions"
@@ -67,7 +73,7 @@ def run_sessions(arguments: Sequence[str]) -> int:
             raise usage(f"{_FOLDER} is missing")
         return give(_COMMANDS[words.command](words), as_json=words.as_json)
     except PrpError as error:
-        return refuse(error, as_json="--json" in arguments)
+        return refuse(error, group="sessions", as_json="--json" in arguments)
 
 
 def _inspect(words: Words) -> Answer:
@@ -139,7 +145,7 @@ def _wanted(words: Words, folder: str) -> list[str]:
     """Return the sessions that are asked for: the one that is named, or all there are."""
     files = SessionFiles.for_reading(PosixFilesystem(), SystemEntropy(), folder)
     if files is None:
-        raise damaged("there is no such folder")
+        raise usage(f"{_FOLDER} names no folder")
     try:
         found = files.list_sessions()
     finally:

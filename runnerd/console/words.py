@@ -28,6 +28,14 @@ usage: runnerd runs list                          the runs of a folder
 
 Each takes `--runs DIR`, the folder of the logs, or `--state-dir DIR`, a runner's directory, in
 which that folder is `runs`; and `--json`. Only `reconcile` writes into the folder.
+
+exit status:
+   0  done; `resume`: it would be resumed
+   3  nobody knows what became of an effect, or what a fault was
+  64  the command line; another configuration, prompt or tools than the run began with
+  65  no such run, the run is over, or a log or bundle is damaged or contradicts itself
+  70  a fault of the program                      73  another process has the run
+  74  the disk refused
 """
 
 _RUNS: Final = "--runs"

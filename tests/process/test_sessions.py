@@ -23,7 +23,7 @@ LEGACY = data(legacy_header(), legacy_message("a", None))
 
 def test_folder_is_inspected_migrated_and_verified(tmp_path: Path) -> None:
     folder = laid_out(tmp_path / "sessions", {"s1.jsonl": LEGACY})
-    forms = []
+    forms: list[str] = []
     for command in ("inspect", "migrate", "inspect", "verify"):
         words = ["sessions", command, "--sessions", str(folder), "--json"]
         with daemon(words, ticket=None) as running:
@@ -37,11 +37,11 @@ def test_folder_is_inspected_migrated_and_verified(tmp_path: Path) -> None:
 
 
 def test_refusal_ends_with_its_documented_line_and_status(tmp_path: Path) -> None:
-    words = ["sessions", "inspect", "--sessions", str(tmp_path / "absent")]
+    words = ["sessions", "inspect", "absent", "--sessions", str(tmp_path)]
     with daemon(words, ticket=None) as running:
         assert running.wait() == 65
         assert running.last_line == (
-            "runnerd: session_restore_failed: there is no such folder; "
+            "runnerd: session_restore_failed: there is no such session in this folder; "
             "the public file was left as it is: see `runnerd sessions inspect`"
         )
 

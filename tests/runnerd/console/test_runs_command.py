@@ -48,7 +48,7 @@ def test_values_are_shown_as_json_has_them(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     script = finished()
-    config: JsonValue = {"argv": ["sh"], "safe": True, "half": "\ud800"}
+    config: JsonValue = {"argv": ["sh"], "half": "\ud800", "safe": True}
     start = script.records[0]
     begun = structs.replace(start, payload={"provider": config})
     folder = kept(tmp_path / "runs", (begun, *script.records[1:]))
@@ -56,7 +56,7 @@ def test_values_are_shown_as_json_has_them(
     _, run = said(capfd, "show", RUN, "--runs", str(folder))
     _, records = said(capfd, "timeline", RUN, "--runs", str(folder))
 
-    assert 'provider  {"argv":["sh"],"safe":true,"half":"\\ud800"}\n' in run
+    assert 'provider  {"argv":["sh"],"half":"\\ud800","safe":true}\n' in run
     assert "exitProven=true" in records
 
 
