@@ -167,20 +167,20 @@ _CONTINUATION: Final = {
     "summary": WORDS,
     "idempotencyKey": WORDS,
 }
-_RESULT: Final = opened(
-    "paperclip.run_result.v1",
-    {
-        "reportedWorkDisposition": _DISPOSITION,
-        "summary": text(1, 12_000),
-        "completionClaim": members(_CLAIM, is_open=True),
-        "evidence": items(an_object),
-        "verification": items(members(_VERIFICATION, is_open=True)),
-        "blocker?": members(_BLOCKER, is_open=True),
-        "attentionRequests": items(members(_ATTENTION, is_open=True)),
-        "artifacts": items(members({"kind": WORDS, "ref": WORDS, "title?": text()}, is_open=True)),
-        "continuation?": members(_CONTINUATION, is_open=True),
-    },
-)
+_RESULT_MEMBERS: Final = {
+    "reportedWorkDisposition": _DISPOSITION,
+    "summary": text(1, 12_000),
+    "completionClaim": members(_CLAIM, is_open=True),
+    "evidence": items(an_object),
+    "verification": items(members(_VERIFICATION, is_open=True)),
+    "blocker?": members(_BLOCKER, is_open=True),
+    "attentionRequests": items(members(_ATTENTION, is_open=True)),
+    "artifacts": items(members({"kind": WORDS, "ref": WORDS, "title?": text()}, is_open=True)),
+    "continuation?": members(_CONTINUATION, is_open=True),
+}
+RUN_RESULT_NEEDS: Final = ("schema", *(name for name in _RESULT_MEMBERS if name[-1] != "?"))
+"""Members without which there is no `paperclip.run_result.v1`."""
+_RESULT: Final = opened("paperclip.run_result.v1", _RESULT_MEMBERS)
 _RUN_RESULT: Final = when(
     _RESULT, "reportedWorkDisposition", {"blocked": "blocker", "yielded": "continuation"}
 )

@@ -165,11 +165,19 @@ def _on_proposed(runner: Runner, present: Dialogue, message: Proposed, now: Now)
     try:
         longer = produce(runner, (Draft("run.result.proposed", 0, result),), now)
     except PrpError as error:
-        return _refused(runner, f"no result: {error.message}", now)
+        return _refused(runner, f"no result: {_lack(result) or error.message}", now)
     known = structs.replace(
         present, has_result=True, disposition=str(result["reportedWorkDisposition"])
     )
     return with_live(longer, dialogue=known)
+
+
+def _lack(result: dict[str, JsonValue]) -> str:
+    """Name what a result is without: the place of the misfit would only be the whole of it."""
+    from protocol.event_payloads import RUN_RESULT_NEEDS
+
+    missing = [name for name in RUN_RESULT_NEEDS if name not in result]
+    return f"it lacks {', '.join(missing)}" if missing else ""
 
 
 def _on_concluded(runner: Runner, present: Dialogue, message: Concluded, now: Now) -> Runner:

@@ -219,6 +219,25 @@ def test_a_malformed_result_does_not_count_and_a_good_one_may_follow() -> None:
     assert world.codes() == ["harness_message_refused"]
 
 
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"evidence": None, "artifacts": None}, "no result: it lacks evidence, artifacts"),
+        ({"summary": ""}, "no result: the event breaks its schema at /payload/summary"),
+    ],
+)
+def test_refusal_of_a_result_says_what_is_missing_or_where_it_is_wrong(
+    changes: dict[str, JsonValue], reason: str
+) -> None:
+    world = talking()
+    result: dict[str, JsonValue] = {**RESULT, **changes}
+    result = {name: value for name, value in result.items() if value is not None}
+
+    world.say(Proposed(result))
+
+    assert [payload["reason"] for payload in world.payloads("harness.diagnostic")] == [reason]
+
+
 def test_messages_after_the_conclusion_are_refused() -> None:
     world = talking()
     world.conclude()
