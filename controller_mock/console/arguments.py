@@ -81,7 +81,11 @@ def parse(argv: Sequence[str], environment: Mapping[str, str]) -> argparse.Names
         metavar="DIR",
         help="where runs are kept (default: %(default)s)",
     )
-    common.add_argument("--verbose", action="store_true", help="also log what the controller does")
+    common.add_argument(
+        "--verbose",
+        action="store_true",
+        help="also log why connections were closed, and trace a fault of this program",
+    )
     _describe_run(
         verbs.add_parser(
             "run",

@@ -6,6 +6,7 @@ refuses to know what the lines say.
 
 import asyncio
 import contextlib
+import errno
 import os
 from typing import Final
 
@@ -45,9 +46,19 @@ class Output:
                     rest = rest[os.write(descriptor, rest) :]
                 except BlockingIOError:
                     os.set_blocking(descriptor, True)
-                except OSError:
+                except OSError as error:
                     self._gone.add(descriptor)
+                    if descriptor == STDOUT and error.errno != errno.EPIPE:
+                        self._write(STDERR, _told(error))
                     raise
+
+
+def _told(error: OSError) -> bytes:
+    reason = os.strerror(error.errno or 0)
+    return (
+        f"controller-mock: standard output: {reason}; what the program prints is stored and no"
+        " longer shown\n"
+    ).encode()
 
 
 def put_out(data: bytes) -> None:

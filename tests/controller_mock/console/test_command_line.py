@@ -173,3 +173,16 @@ async def test_output_that_no_disk_takes_is_a_code(tmp_path: Path) -> None:
 
     assert process.returncode == 74
     assert b"storage_write_failed: standard output: No space left on device; make room" in err
+
+
+async def test_run_says_when_no_disk_takes_what_its_program_prints(tmp_path: Path) -> None:
+    command = (sys.executable, "-P", "-m", "controller_mock", "run", "--data")
+    process = await asyncio.create_subprocess_exec(
+        *("sh", "-c", '"$@" >/dev/full', "sh", *command, str(tmp_path / "data")),
+        *("--", "sh", "-c", "echo one; echo two"),
+        stderr=asyncio.subprocess.PIPE,
+    )
+    _, err = await process.communicate()
+
+    assert process.returncode == 0
+    assert err.count(b"controller-mock: standard output: No space left on device; ") == 1
