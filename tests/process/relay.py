@@ -8,7 +8,7 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass, field
 
 from tests.runnerd.peer import PATH
@@ -105,7 +105,7 @@ class Relay:
 
 
 @contextlib.contextmanager
-def relaying(port: int) -> Iterator[Relay]:
+def relaying(port: int) -> Generator[Relay]:
     """Relay for the length of a test."""
     relay = Relay(port)
     try:

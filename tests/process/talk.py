@@ -178,7 +178,7 @@ def conversation(
 def program_pids(launch_prefix: str) -> list[int]:
     """Return living processes whose environment carries a launch mark of a run."""
     wanted = f"RUNNERD_LAUNCH={launch_prefix}".encode()
-    found = []
+    found: list[int] = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             block = (folder / "environ").read_bytes()

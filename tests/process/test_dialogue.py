@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from protocol.limits import HARNESS_MESSAGE_BYTES_MAX
 from tests.process.daemon import STATE_FILE
 from tests.process.talk import Conversation, conversation, program_pids
 
@@ -50,9 +51,8 @@ def python(source: str) -> tuple[str, ...]:
 
 
 def state(talk: Conversation) -> dict[str, object]:
-    found: dict[str, object] = json.loads((talk.folder / "state" / STATE_FILE).read_bytes())
-    content = found["content"]
-    assert isinstance(content, dict)
+    found = json.loads((talk.folder / "state" / STATE_FILE).read_bytes())
+    content: dict[str, object] = found["content"]
     return content
 
 
@@ -172,7 +172,10 @@ def test_oversized_line(tmp_path: Path) -> None:
             "failed",
             "harness_protocol_violation",
         )
-        assert talk.events("harness.exited")[0]["logs"]["lines"] == ["before"]
+        assert talk.events("harness.exited")[0]["logs"]["lines"] == [
+            "before",
+            f"[a line of its output exceeds {HARNESS_MESSAGE_BYTES_MAX} bytes]",
+        ]
 
 
 def test_never_ready(tmp_path: Path) -> None:

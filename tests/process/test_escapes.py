@@ -80,7 +80,7 @@ def test_tool_in_its_own_session_is_dead_after_its_harness_was_killed(
     run = with_tool(
         tmp_path,
         escape,
-        lambda *_: os.kill(program_pid(tmp_path), signal.SIGKILL),
+        lambda _server, _run: os.kill(program_pid(tmp_path), signal.SIGKILL),
         "harness.exited",
     )
 

@@ -73,7 +73,7 @@ def running(disk: Path, authority: Authority, *more: str) -> Generator[tuple[Pee
 
 
 def pressures(authority: Authority) -> list[tuple[object, object]]:
-    found = []
+    found: list[tuple[object, object]] = []
     for message in authority.events:
         if message.event.event_type == "runner.backpressure":
             payload = msgspec.json.decode(message.event.payload, type=dict[str, object])

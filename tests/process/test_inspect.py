@@ -25,8 +25,7 @@ def inspect(directory: Path) -> Report:
 
 
 def harness_alive(report: Report) -> object:
-    turn = report["state"]["turn"]
-    assert isinstance(turn, dict)
+    turn: dict[str, object] = report["state"]["turn"]
     return turn["process"]
 
 
@@ -54,8 +53,7 @@ def test_inspect_beside_a_running_daemon_disturbs_nothing_and_foresees_its_resta
         assert after["daemon"]["status"] == "not_running"
         assert after["now"] is None
         assert (directory / STATE_FILE).read_bytes() == bytes_before
-        foreseen = after["restart"]["newEvents"]
-        assert isinstance(foreseen, list)
+        foreseen: list[str] = after["restart"]["newEvents"]
         with server.changing():
             authority.ticket, authority.ticket_is_used = Secret(FRESH_TICKET), False
             known = len(authority.events)

@@ -5,7 +5,9 @@ import signal
 import time
 from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from protocol.envelope import Ack, Deliver, Revoke
@@ -23,8 +25,7 @@ QUIET = "echo $$; read x || sleep 1000"
 
 
 def program_pid(tmp_path: Path) -> int:
-    turn = content(tmp_path)["turn"]
-    assert isinstance(turn, dict)
+    turn = msgspec.convert(content(tmp_path)["turn"], dict[str, Any])
     pid = turn["birth"]["pid"]
     assert isinstance(pid, int)
     return pid

@@ -2,7 +2,7 @@
 
 import contextlib
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 
 import msgspec
@@ -25,13 +25,13 @@ KIB_MAX = 32 * 1_024
 
 
 @contextlib.contextmanager
-def relayed(tmp_path: Path, authority: Authority) -> Iterator[tuple[PeerServer, Relay]]:
+def relayed(tmp_path: Path, authority: Authority) -> Generator[tuple[PeerServer, Relay]]:
     with serving(authority) as server, relaying(server.port) as relay:
         yield server, relay
 
 
 @contextlib.contextmanager
-def running(tmp_path: Path, relay: Relay) -> Iterator[Daemon]:
+def running(tmp_path: Path, relay: Relay) -> Generator[Daemon]:
     with daemon(flags(relay.url, tmp_path / "state")) as run:
         yield run
         run.signal(signal.SIGTERM)

@@ -165,6 +165,8 @@ def altered(good: bytes, name: str) -> bytes:
             content["surprise"] = 1
         case "wrong type":
             content["lifecycle"] = "asleep"
+        case _:
+            raise AssertionError(name)
     return enclose(STATE_SCHEMA, json.dumps(content).encode())
 
 
