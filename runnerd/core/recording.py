@@ -64,13 +64,13 @@ def record_due(runner: Runner, now: Now) -> Step:
         for fact in facts_of(durable)
         if fact not in live.recorded
         and fact not in live.recording
-        and (durable.turn is not None or isinstance(fact, CallFact))
+        and (_has_attempt(durable) or isinstance(fact, CallFact))
     )
     ordered = with_live(
         runner,
         recording=live.recording.union(due),
         record_retry_at_mono_ms=None,
-        recorded_of=RecordedOf(durable.tool_calls, durable.requests, durable.turn is not None),
+        recorded_of=RecordedOf(durable.tool_calls, durable.requests, _has_attempt(durable)),
     )
     return Transition(ordered, (claim(ordered, RecordFacts(due)),) if due else ())
 
@@ -82,8 +82,16 @@ def _is_known(runner: Runner) -> bool:
         seen is not None
         and seen.tool_calls is durable.tool_calls
         and seen.requests is durable.requests
-        and seen.has_turn == (durable.turn is not None)
+        and seen.has_attempt == _has_attempt(durable)
     )
+
+
+def _has_attempt(durable: Durable) -> bool:
+    """Tell whether the log has the beginning of an attempt that is not over.
+
+    Of a turn whose program is not there yet only `begin` says whether the log takes it.
+    """
+    return durable.turn is not None and durable.turn.birth is not None
 
 
 def on_recorded(runner: Runner, answer: FactsRecorded, now: Now) -> Runner:
@@ -102,7 +110,7 @@ def on_recorded(runner: Runner, answer: FactsRecorded, now: Now) -> Runner:
         recorded_of=None,
         record_retry_at_mono_ms=MonoMs(now.mono_ms + STORAGE_RETRY_MS),
     )
-    if answer.fault in _PASSING or runner.durable.turn is None:
+    if answer.fault in _PASSING or not _has_attempt(runner.durable):
         return waiting
     return ending.stop_turn(waiting, "unrecorded")
 

@@ -255,7 +255,7 @@ class RecordedOf(msgspec.Struct, frozen=True):
 
     tool_calls: tuple[ToolCall, ...]
     requests: tuple[RuntimeRequest, ...]
-    has_turn: bool
+    has_attempt: bool
 
 
 class Live(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from protocol.canonical_json import JsonValue
+from protocol.errors import ErrorCode, PrpError
+from runnerd.core.actions import StartHarness
 from runnerd.core.run_fact import CallFact, RequestFact, RunFact, UsageFact
 from runnerd.harness.call_records import (
     CallLog,
@@ -47,6 +49,16 @@ class CallRecorder:
     def take(self, record: RunRecord) -> None:
         """Know a record that was appended."""
         self._log.apply(record)
+
+    def check_age(self, order: StartHarness) -> None:
+        """Refuse a log that knows less than the state: it was taken away, or is an older copy.
+
+        Raises PrpError ``run_state_conflict``: behind a gap no log can claim anything.
+        """
+        is_gone = order.lines_accepted > 0 and self._log.facts.record_count == 0
+        if is_gone or not all(self._log.has_call(one) for one in order.recorded_calls):
+            reason = "the run's log lacks what was in it; put the newest one back"
+            raise PrpError(ErrorCode.RUN_STATE_CONFLICT, reason)
 
     def note(self, facts: Sequence[RunFact]) -> None:
         """Append to an open attempt what its log does not say of these facts."""

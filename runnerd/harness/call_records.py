@@ -67,6 +67,11 @@ class CallLog:
         elif event.get("type") == "effect_receipt" and event.get("status") != "started":
             self.results.discard(str(event.get("callId")))
 
+    def has_call(self, call_id: str) -> bool:
+        """Tell whether the log knows of a call, however it ended."""
+        is_done = call_id in self.facts.calls.completed_steps
+        return is_done or self.effect(call_identity(AGENT, call_id, call_id)) is not None
+
     def effect(self, call: CallIdentity) -> Effect | None:
         """Return what is known of a call that is open or in doubt."""
         key = idempotency_key(self.facts.run_id, call.step_id, call.call_id)

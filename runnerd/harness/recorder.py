@@ -83,11 +83,12 @@ class RunRecorder:
         """Record that an attempt begins, before anything of it exists.
 
         Raises PrpError with the code for which the run may not go on, or of its log; then
-        nothing may be started.
+        nothing may be started; ``run_state_conflict`` for one that is older than the state.
         """
         run = self._opened()
         try:
             fingerprint = config_fingerprint(configuration_of(order))
+            self._kept(run).check_age(order)
             if run.facts.last_sequence == 0:
                 self._begin_new(run, order, fingerprint)
             else:

@@ -99,6 +99,8 @@ class RunStore:
         self._last: RunWriter | None = None
         """The writer of the last append here, so that the next one need not read the log."""
         self._open_runs: list[OpenRun] = []
+        self._counts: dict[str, int] = {}
+        """Records of each run that was open here, when it was let go."""
 
     def list_runs(self) -> list[str]:
         """Return the ids of all runs with a log, in the order of their names.
@@ -195,7 +197,8 @@ class RunStore:
 
         Returns:
             The run, loaded, mended and published anew. Raises PrpError
-            ``run_state_locked`` naming the holder, and what `RunWriter.load` raises.
+            ``run_state_locked`` naming the holder, ``run_state_conflict`` for a log that has
+            fewer records than it had here, and what `RunWriter.load` raises.
         """
         check_run_id(run_id)
         folder = self._private()
@@ -203,6 +206,8 @@ class RunStore:
         writer = RunWriter(folder, run_id, self._new_format)
         try:
             writer.load()
+            if writer.facts.last_sequence < self._counts.get(run_id, 0):
+                raise PrpError(ErrorCode.RUN_STATE_CONFLICT, "the file is older than it was")
         except BaseException:
             writer.close()
             lock.release()
@@ -278,6 +283,7 @@ class RunStore:
     def _closed(self, run: OpenRun) -> None:
         if run in self._open_runs:
             self._open_runs.remove(run)
+            self._counts[run.run_id] = max(self._counts.get(run.run_id, 0), run.facts.last_sequence)
 
     def _forget(self) -> None:
         if self._last is not None:

@@ -330,3 +330,37 @@ def test_without_a_log_nothing_waits() -> None:
 
     assert due(world) == ()
     assert inputs_sent(world) == 1
+
+
+def test_a_question_that_is_open_waits_for_the_next_program_to_be_there() -> None:
+    """Whether the log takes another attempt is said by its beginning, and by nothing before."""
+    world = logged()
+    world.say(Asked(request_id="ask_1", kind="input", question={"q": 1}))
+    record(world)
+    world = after_restart(world)
+    world.left.clear()
+
+    world.control(Deliver(world.command("turn.start")))
+    assert not due(world)
+    assert any(isinstance(action, StartHarness) for action in world.left)
+    world.feed(HarnessStartFailed(world.generation, reason="run_state_corrupt: line 3"))
+
+    assert [payload["reason"] for payload in world.payloads("turn.failed")] == [
+        "harness_start_failed"
+    ]
+    assert not world.payloads("run.terminal")
+
+
+@pytest.mark.parametrize("fault", [ErrorCode.RUN_STATE_CORRUPT, ErrorCode.RUN_STATE_LOCKED])
+def test_a_log_that_refuses_a_decision_ends_no_turn_that_has_not_begun(fault: ErrorCode) -> None:
+    world = after_restart(record(calling()))
+    world.left.clear()
+    world.answer()
+    facts = due(world)
+    assert facts
+    world.control(Deliver(world.command("turn.start")))
+
+    world.feed(FactsRecorded(facts=facts, fault=fault))
+
+    assert world.durable.turn is not None
+    assert world.durable.turn.intent is None
