@@ -93,12 +93,21 @@ class Endpoint:
         if self._wire is not None:
             self._wire.abandon()
 
+    def is_latest(self, call_number: int) -> bool:
+        """Tell whether nothing was dialled after this."""
+        return call_number == self._calls
+
+    def use(self, wire: Wire) -> None:
+        """Let orders go to this connection from now on."""
+        self._wire = wire
+        wire.state_is_being_written(self._is_writing_state)
+
     async def _dial(self, dial: Dial, call_number: int) -> None:
         deadline_s = anyio.current_time() + dial.timeout_ms / _MS
         code = ErrorCode.CONNECTION_LOST
         try:
             endpoint = await _connect_to_one(self._caller.addresses(), deadline_s)
-            if call_number != self._calls:
+            if not self.is_latest(call_number):
                 _close(endpoint)
                 return
             if endpoint is not None:
@@ -110,12 +119,11 @@ class Endpoint:
             pass
         except PrpError as error:
             code = error.code
-        if call_number == self._calls:
+        if self.is_latest(call_number):
             self._post(ConnectFailed(code=code))
 
     async def _put_on_loop(self, endpoint: socket.socket, wire: Wire) -> None:
-        self._wire = wire
-        wire.state_is_being_written(self._is_writing_state)
+        self.use(wire)
         try:
             await asyncio.get_running_loop().create_connection(lambda: wire, sock=endpoint)
         except OSError:

@@ -440,8 +440,7 @@ class NodeShell(Shell):
         self.programs.abandon()
 
     def _put(self, wire: Wire, transport: Transport) -> None:
-        self._endpoint._wire = wire
-        wire.state_is_being_written(self._endpoint._is_writing_state)
+        self._endpoint.use(wire)
         transport.set_protocol(wire)
         wire.connection_made(transport)
 
@@ -450,7 +449,7 @@ class NodeShell(Shell):
         began_s = loop.time()
 
         def connected(transport: Transport | None) -> None:
-            if number != endpoint._calls:
+            if not endpoint.is_latest(number):
                 if transport is not None:
                     transport.set_protocol(asyncio.Protocol())
                     transport.abort()
