@@ -49,7 +49,7 @@ def draw_profile(
         needed: families that are in a storm whatever was drawn.
     """
     stream = draws.stream("profile")
-    drawn = stream.pick_each(families, _DRAWN)
+    drawn: dict[str, int] = stream.pick_each(families, _DRAWN)
     drawn.update(dict.fromkeys(needed, STORM))
     drawn.update(dict.fromkeys(drawn.keys() & set(disabled), OFF))
     return Profile(drawn)
