@@ -306,16 +306,25 @@ class AtomicFile:
         return None
 
     def _temp_name(self, random: str) -> str:
-        return f".{self._name}.{random}{_TEMP_SUFFIX}"
+        return _temp_of(self._name, random)
 
     def _is_ours(self, name: str) -> bool:
         names = (self._name, *self._neighbours, *([self._reserve.name] if self._reserve else []))
         return name in names or self._is_leftover(name)
 
     def _is_leftover(self, name: str) -> bool:
-        random = name.removeprefix(f".{self._name}.").removesuffix(_TEMP_SUFFIX)
-        return (
-            len(random) == 2 * _TEMP_RANDOM_BYTES
-            and _HEX.issuperset(random)
-            and name == self._temp_name(random)
-        )
+        return is_leftover(self._name, name)
+
+
+def is_leftover(name: str, other: str) -> bool:
+    """Tell whether ``other`` is a sibling that a dead writer of the file ``name`` left."""
+    random = other.removeprefix(f".{name}.").removesuffix(_TEMP_SUFFIX)
+    return (
+        len(random) == 2 * _TEMP_RANDOM_BYTES
+        and _HEX.issuperset(random)
+        and other == _temp_of(name, random)
+    )
+
+
+def _temp_of(name: str, random: str) -> str:
+    return f".{name}.{random}{_TEMP_SUFFIX}"

@@ -53,16 +53,39 @@ def open_private_directory(fs: Filesystem, path: str, is_ours: Callable[[str], b
     path = _without_empty_parts(path)
     try:
         _make(fs, path)
-        status = fs.lstat(path)
-        if status.is_symlink or not status.is_directory:
-            raise unsafe("is a symlink or not a directory")
-        descriptor = fs.open_directory(path)
+        descriptor = _opened(fs, path)
     except OSError as error:
         raise refusal_of(error, "state directory") from error
     except ValueError as error:
         raise unsafe("its name is not one that a path can have") from error
     try:
         _tighten(fs, descriptor, is_ours)
+    except PrpError:
+        close_quietly(fs, descriptor)
+        raise
+    return descriptor
+
+
+def open_untouched(fs: Filesystem, path: str, is_ours: Callable[[str], bool]) -> int | None:
+    """Return a directory open as it is, None if there is none.
+
+    Raises:
+        PrpError: as `open_private_directory` would, for what can be seen without changing it.
+    """
+    path = _without_empty_parts(path)
+    try:
+        descriptor = _opened(fs, path)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise refusal_of(error, "state directory") from error
+    except ValueError as error:
+        raise unsafe("its name is not one that a path can have") from error
+    try:
+        _check_sharing(fs, descriptor, is_ours)
+    except OSError as error:
+        close_quietly(fs, descriptor)
+        raise refusal_of(error, "state directory") from error
     except PrpError:
         close_quietly(fs, descriptor)
         raise
@@ -172,14 +195,26 @@ def _sync_name(fs: Filesystem, path: str, *, created: bool) -> None:
         close_quietly(fs, descriptor)
 
 
+def _opened(fs: Filesystem, path: str) -> int:
+    status = fs.lstat(path)
+    if status.is_symlink or not status.is_directory:
+        raise unsafe("is a symlink or not a directory")
+    return fs.open_directory(path)
+
+
+def _check_sharing(fs: Filesystem, descriptor: int, is_ours: Callable[[str], bool]) -> FileStatus:
+    status = fs.fstat(descriptor)
+    if status.owner_uid != fs.effective_uid():
+        raise unsafe("belongs to another user")
+    if status.mode != DIRECTORY_MODE and not _holds_only(fs, descriptor, is_ours):
+        raise unsafe(f"has mode {status.mode:04o} and holds what others put there")
+    return status
+
+
 def _tighten(fs: Filesystem, descriptor: int, is_ours: Callable[[str], bool]) -> None:
     try:
-        status = fs.fstat(descriptor)
-        if status.owner_uid != fs.effective_uid():
-            raise unsafe("belongs to another user")
+        status = _check_sharing(fs, descriptor, is_ours)
         if status.mode != DIRECTORY_MODE:
-            if not _holds_only(fs, descriptor, is_ours):
-                raise unsafe(f"has mode {status.mode:04o} and holds what others put there")
             fs.change_mode(descriptor, DIRECTORY_MODE)
             status = fs.fstat(descriptor)
     except OSError as error:

@@ -7,7 +7,7 @@ room for the last words. It refuses to know what a state means.
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from protocol.base.atomic_file import AtomicFile
+from protocol.base.atomic_file import AtomicFile, is_leftover
 from protocol.base.ports import Entropy, Filesystem
 from protocol.base.posix_fs import LOCK_FILE_NAME, lock_directory
 from protocol.base.reserve import Reserve
@@ -20,6 +20,15 @@ STATE_FILE_NAME: Final = "runner-state.json"
 RUNS_FOLDER: Final = "runs"
 """The folder of the run's log, beside the state."""
 RESERVE_NAME: Final = "runner-state.reserve"
+
+
+_NEIGHBOURS: Final = (LOCK_FILE_NAME, RUNS_FOLDER)
+
+
+def is_ours(name: str) -> bool:
+    """Tell whether a name in a state directory is one that a runner makes there."""
+    names = (STATE_FILE_NAME, RESERVE_NAME, *_NEIGHBOURS)
+    return name in names or is_leftover(STATE_FILE_NAME, name)
 
 
 class HeldLock(Protocol):
@@ -54,7 +63,7 @@ class StateFile:
             name=STATE_FILE_NAME,
             schema=STATE_SCHEMA,
             size_max=settings.max_outbox_bytes + STATE_BYTES_OVERHEAD_MAX,
-            neighbours=(LOCK_FILE_NAME, RUNS_FOLDER),
+            neighbours=_NEIGHBOURS,
             reserve=Reserve(fs, name=RESERVE_NAME, extra_bytes=extra_bytes),
         )
 

@@ -15,6 +15,7 @@ from protocol.base.private_directory import (
     UNSAFE_ERRNOS,
     check_private_file,
     close_quietly,
+    open_untouched,
     reason_of,
     unsafe,
 )
@@ -25,7 +26,7 @@ from protocol.process_birth import ProcessBirth, same_process
 from runnerd.core.state import STATE_SCHEMA, Durable
 from runnerd.core.state_codec import believe
 from runnerd.harness.proc import boot_id, read_process
-from runnerd.io.state_file import RESERVE_NAME, STATE_FILE_NAME
+from runnerd.io.state_file import RESERVE_NAME, STATE_FILE_NAME, is_ours
 
 Life = Literal["running", "not_running", "unknown"]
 
@@ -64,7 +65,9 @@ def look_at(fs: Filesystem, path: str) -> Look:
             ``state_unsafe``, ``state_corrupt``, ``state_foreign``,
             ``state_version_unsupported`` or ``storage_read_failed`` as a start would.
     """
-    directory = _opened(fs, path)
+    directory = open_untouched(fs, path, is_ours)
+    if directory is None:
+        raise PrpError(ErrorCode.STATE_MISSING, "there is no such directory")
     try:
         owner = _owner_of(fs, directory)
         data = _read(fs, directory, STATE_FILE_NAME, _STATE_BYTES_MAX)
@@ -87,21 +90,6 @@ def life_of(birth: ProcessBirth) -> Life:
         return "unknown"
     is_alive = process is not None and not process.is_dead and same_process(process.birth, birth)
     return "running" if is_alive else "not_running"
-
-
-def _opened(fs: Filesystem, path: str) -> int:
-    try:
-        descriptor = fs.open_directory(path)
-    except FileNotFoundError:
-        raise PrpError(ErrorCode.STATE_MISSING, "there is no such directory") from None
-    except OSError as error:
-        raise unsafe(reason_of(error)) from error
-    except ValueError as error:
-        raise unsafe("its name is not one that a path can have") from error
-    if fs.fstat(descriptor).owner_uid != fs.effective_uid():
-        close_quietly(fs, descriptor)
-        raise unsafe("belongs to another user")
-    return descriptor
 
 
 def _has_reserve(fs: Filesystem, directory: int) -> bool:

@@ -10,6 +10,7 @@ import pytest
 from protocol.base.posix_fs import LOCK_FILE_NAME, LockOwner, PosixFilesystem, SystemEntropy
 from protocol.base.proven_content import enclose
 from protocol.envelope import Deliver
+from protocol.errors import PrpError
 from runnerd.core.inputs import HarnessSpawned
 from runnerd.core.state import STATE_SCHEMA, Durable
 from runnerd.harness.proc import boot_id, read_process
@@ -105,7 +106,7 @@ def test_inspect_leaves_every_byte_mode_and_time_as_it_was(
 ) -> None:
     directory = stored(tmp_path / "state", with_turn().durable)
     directory.chmod(0o755)
-    (directory / ".runner-state.json.0123.tmp").write_bytes(b"left over")
+    (directory / f".runner-state.json.{'0' * 32}.tmp").write_bytes(b"left over")
     before = looks(directory)
 
     shown(capfd, directory)
@@ -212,6 +213,32 @@ def test_state_that_others_may_read_is_refused_as_a_start_refuses_it(
 
     assert run_inspect(["--state-dir", str(directory)]) == 73
     assert capfd.readouterr().err.startswith("runnerd: state_unsafe: ")
+
+
+@pytest.mark.parametrize("has_state", [False, True])
+@pytest.mark.parametrize("way", ["shared", "symlink"])
+def test_directory_that_a_start_refuses_is_refused_with_its_words(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], way: str, has_state: bool
+) -> None:
+    directory = tmp_path / "state"
+    if has_state:
+        stored(directory, with_turn().durable)
+    directory.mkdir(exist_ok=True)
+    directory.chmod(0o755)
+    (directory / "photo").touch()
+    if way == "symlink":
+        (directory / "photo").unlink()
+        (tmp_path / "link").symlink_to(directory)
+        directory = tmp_path / "link"
+    before = looks(directory)
+
+    assert run_inspect(["--state-dir", str(directory)]) == 73
+
+    told = capfd.readouterr().err
+    assert looks(directory) == before
+    with pytest.raises(PrpError) as start:
+        StateFile(PosixFilesystem(), SystemEntropy(), str(directory), SETTINGS).open()
+    assert told.startswith(f"runnerd: state_unsafe: {start.value.message}; ")
 
 
 def test_text_of_a_state_cannot_move_the_cursor_of_a_terminal(
