@@ -17,6 +17,7 @@ from tests.simulator.batch import Batch, run_seeds
 from tests.simulator.planted import hunt
 from tests.simulator.registry import sometimes_of
 from tests.simulator.report import ROOT, full_report, say_failed
+from tests.simulator.sometimes import table
 from tests.simulator.stacks import STACKS, replay
 from tests.simulator.tape import read
 from tests.simulator.trace import story, trace_hash
@@ -188,6 +189,7 @@ def _summary(batch: Batch) -> str:
 def _list() -> int:
     for stack in STACKS:
         print(f"{stack}: {', '.join(sometimes_of(stack))}")
+    print("\n".join(table()))
     for bug in hunt.BUGS:
         print(f"{bug.number:5} {bug.stack:6} {'/'.join(bug.dies_by):8} {bug.words}")
     _say_elsewhere()

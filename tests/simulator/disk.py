@@ -96,6 +96,8 @@ class Disk:
         """Room for files; None is a disk that never fills."""
         self.violations: list[str] = []
         """What a process did that no correct one does; checks print and reject it."""
+        self.last_losses: set[str] = set()
+        """What power losses have done, for whoever counts that."""
         root = Directory(0o755, uid)
         self.inodes: dict[int, Inode] = {ROOT: root}
         self.directories: dict[int, Directory] = {ROOT: root}
@@ -225,13 +227,16 @@ class Disk:
         for place in self.directories.values():
             place.stable = self._entries_after_loss(place, choices)
             place.entries = dict(place.stable)
+            if any(_is_undone(operation, place.entries) for operation in place.operations):
+                self.last_losses.add("power loss dropped a rename")
             place.operations.clear()
         self._forget_nameless()
         for inode in self.inodes.values():
             if isinstance(inode, File):
                 self._settle(inode, choices)
-                if inode.data != inode.stable:
+                if bytes(inode.data) != inode.stable:
                     inode.data = bytearray(inode.stable)
+                    self.last_losses.add("power loss tore a file")
                 inode.tail = inode.stable_tail
                 inode.allocated = min(inode.allocated, inode.size)
 
@@ -284,6 +289,12 @@ class Disk:
         for number in self.inodes.keys() - named:
             del self.inodes[number]
             self.directories.pop(number, None)
+
+
+def _is_undone(operation: Operation, entries: dict[str, int]) -> bool:
+    """Tell whether a rename is not there any more."""
+    is_rename = operation.removed is not None and operation.added is not None
+    return is_rename and entries.get(operation.added or "") != operation.number
 
 
 def _apply(operation: Operation, entries: dict[str, int]) -> None:

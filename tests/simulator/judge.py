@@ -44,6 +44,7 @@ class StateJudge:
     def disk_moved(self) -> None:
         """Forget what was known of the disk."""
         self._surviving = None
+        self._seen |= self._machine.disk.last_losses
 
     def put_back(self) -> None:
         """Expect nothing of what was being written: an older state took its place."""

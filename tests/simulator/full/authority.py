@@ -82,9 +82,20 @@ class Authority:
                 self._control(stimulus)
             case ConnectionLost(connection_id=connection_id):
                 if connection_id == self._current:
+                    self._note_lost_renewal()
                     self._current = None
             case _:
                 return
+
+    def ends_within(self, milliseconds: int) -> bool:
+        """Tell whether a lease that holds now will not hold any more after a while."""
+        return self.holds() and self._machine.boot_ms + milliseconds >= self._ends[0]
+
+    def _note_lost_renewal(self) -> None:
+        session = self._session_of(self._current or "")
+        unheard = [] if session is None else session.told[self._applied :]
+        if any(message.kind == "lease_renewed" for message in unheard):
+            self._seen.add("renewal reply lost")
 
     def ordered(self, action: Action) -> None:
         """Note what the core has ordered."""

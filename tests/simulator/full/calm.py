@@ -23,7 +23,7 @@ def calm_down(world: World) -> None:
     world.faults_are_on = False
     world.retired_died()
     for side in world.sides:
-        side.judge.armed = None
+        side.judge.armed, side.loses_power = None, False
     world.store.trouble = None
     world.runner_machine.disk.is_read_only = False
     world.runner_machine.disk.capacity_bytes = None

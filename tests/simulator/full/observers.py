@@ -69,6 +69,10 @@ _SEQUENCE: Final = msgspec.json.Decoder(_Sequence)
 _EPOCH: Final = msgspec.json.Decoder(_Epoch)
 
 ASKED_TYPES: Final = ("semantic_tool.input", "runtime_request.created")
+_EDGES: Final = (
+    (b'"newTurnsAccepted":false', "backpressure entered"),
+    (b'"newTurnsAccepted":true', "backpressure left"),
+)
 _CLAIMS: Final = ("event", "command_result")
 _REFUSALS: Final = (
     (b'"runner_draining"', "turn refused while draining"),
@@ -154,6 +158,9 @@ class Observers:
                 world.seen.add("event sent again")
             side.oracle.event_left(event.source_seq, body, side.surviving())
             self._events_left.setdefault(event.source_seq, []).append(body)
+            for text, fact in _EDGES:
+                if text in body:
+                    world.seen.add(fact)
             if session.expected_seq is None:
                 raise Violation("I15", "an event left before the welcome")
             invariants.I3(event.source_seq, session.expected_seq)

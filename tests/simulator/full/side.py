@@ -71,6 +71,8 @@ class Side:
         """True once its state was replaced by an older copy."""
         self._loaded_next = 1
         """The first number that the present process gives to an event."""
+        self.loses_power = False
+        """The next death of a process is a power loss."""
         self._failed_at_ms: int | None = None
 
     @property
@@ -112,7 +114,10 @@ class Side:
         return "runner rollback detected" if self.is_put_back else ""
 
     def died(self) -> None:
-        """Let the kernel tidy up behind a process that was killed."""
+        """Let the kernel tidy up behind a process that was killed, if there still is one."""
+        if self.loses_power:
+            self.seen.add("power loss in a disk call")
+            self.lose_power()
         self._forget(is_told=True)
 
     def runner_ended(self, order: Exit) -> None:
@@ -132,6 +137,7 @@ class Side:
 
     def lose_power(self) -> None:
         """Let the machine lose power; nobody is told."""
+        self.loses_power = False
         self.trace.append("power loss")
         self._forget(is_told=False)
         self.programs.program = None

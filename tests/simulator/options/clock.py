@@ -39,6 +39,8 @@ def stop_process(world: FullWorld) -> None:
     name = stream.pick("who", ("runner", "controller"))
     for_ms = stream.pick("for", (300, 3_000, 12_000, 29_000, 40_000, 90_000))
     world.trace.append(("stopped", name, for_ms))
+    if name == "runner":
+        _note_expiry(world, for_ms)
     world.paused_until[name] = world.now_ms + for_ms
     world.seen.add(f"{name} paused")
 
@@ -47,8 +49,14 @@ def suspend(world: FullWorld) -> None:
     """Put the runner's machine to sleep."""
     for_ms = world.draws.stream("clock").pick("for", (1_000, 20_000, 31_000, HOUR_MS))
     world.trace.append(("suspended", for_ms))
+    _note_expiry(world, for_ms)
     world.suspend_runner(for_ms)
     world.seen.add("machine suspended")
+
+
+def _note_expiry(world: FullWorld, for_ms: int) -> None:
+    if world.side.authority.ends_within(for_ms):
+        world.seen.add("lease expired during a pause")
 
 
 def step_walls(world: FullWorld) -> None:
@@ -71,7 +79,9 @@ FULL: Final = Option[FullWorld](
         "controller paused",
         "machine suspended",
         "lease renewed",
+        "renewal reply lost",
         "lease expired",
+        "lease expired during a pause",
         "told too late",
     ),
 )

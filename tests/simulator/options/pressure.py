@@ -39,7 +39,16 @@ def begin_full(world: FullWorld) -> None:
         world.profile.facts.update({"outbox": outbox, "line": world.line_length})
 
 
-FULL: Final = Option[FullWorld]("pressure", families=("pressure",), begin=begin_full)
+FULL: Final = Option[FullWorld](
+    "pressure",
+    families=("pressure",),
+    begin=begin_full,
+    sometimes=(
+        "backpressure entered",
+        "backpressure left",
+        "turn refused under backpressure",
+    ),
+)
 SHORT: Final = Option[World](
     "pressure",
     families=("pressure",),

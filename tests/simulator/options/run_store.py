@@ -7,7 +7,7 @@ from runnerd.runs.run_store import RunStore
 from tests.simulator.disk import ROOT, File
 from tests.simulator.disk_process import DiskProcess
 from tests.simulator.option import Op, Option
-from tests.simulator.options.storage import draw_fault
+from tests.simulator.options.storage import draw_fault, draw_power_loss
 from tests.simulator.runs.conversations import Conversations
 from tests.simulator.runs.judge import FOLDER, NAME, RUN
 from tests.simulator.runs.world import World
@@ -33,6 +33,12 @@ def lose_power(world: World) -> None:
 def arm(world: World) -> None:
     """Let one of the next disk calls fail, fall short or be the last."""
     world.armed = draw_fault(world.draws.stream("disk"))
+
+
+def arm_power_loss(world: World) -> None:
+    """Let power be lost in one of the next disk calls (S02)."""
+    world.armed = draw_power_loss(world.draws.stream("disk"))
+    world.loses_power = True
 
 
 def _file(world: World) -> File | None:
@@ -152,6 +158,12 @@ RUNS: Final = Option[World](
         Op("power loss", lambda w: w.scaled("power", 2), lose_power, "power"),
         Op("disk fault", lambda w: 0 if w.armed else w.scaled("disk", 4), arm, "disk"),
         Op(
+            "power fault",
+            lambda w: 0 if w.armed else w.scaled("power", 2),
+            arm_power_loss,
+            "power",
+        ),
+        Op(
             "tear",
             lambda w: 12 if w.host is None and _file(w) and w.judge.damaged is None else 0,
             tear,
@@ -166,6 +178,8 @@ RUNS: Final = Option[World](
         "power loss",
         "fault at write",
         "fault at sync",
+        "power loss in a disk call",
+        "power loss tore a file",
         "torn tail repaired",
         "damage refused",
         "second writer refused",

@@ -77,6 +77,18 @@ def arm_full(world: FullWorld) -> None:
     world.judge.armed = draw_fault(world.draws.stream("disk"))
 
 
+def arm_power_loss(world: FullWorld) -> None:
+    """Let power be lost in one of the runner's next disk calls (S02)."""
+    world.judge.armed = draw_power_loss(world.draws.stream("disk"))
+    world.side.loses_power = True
+
+
+def draw_power_loss(stream: Stream) -> tuple[int, Fault]:
+    """Return at which call from now power is lost, before or after it takes effect."""
+    ahead = stream.between("calls ahead", 1, CALLS_AHEAD_MAX)
+    return ahead, Die(is_after=stream.chance("after", 50))
+
+
 def begin_slow(world: FullWorld) -> None:
     """Let the runner's disk, and the store, take their time."""
     if world.profile.has("slow_disk"):
@@ -99,6 +111,12 @@ FULL: Final = Option[FullWorld](
             "power",
         ),
         Op("disk fault", lambda w: 0 if w.judge.armed else w.scaled("disk", 2), arm_full, "disk"),
+        Op(
+            "power fault",
+            lambda w: 0 if w.judge.armed else w.scaled("power", 1),
+            arm_power_loss,
+            "power",
+        ),
     ),
     sometimes=(
         "crash",
@@ -108,6 +126,9 @@ FULL: Final = Option[FullWorld](
         "write succeeded after a failure",
         "indeterminate reported",
         "interrupted turn",
+        "power loss in a disk call",
+        "power loss dropped a rename",
+        "power loss tore a file",
     ),
 )
 SHORT: Final = Option[World](
@@ -145,5 +166,7 @@ SHORT: Final = Option[World](
         "write undecided",
         "write succeeded after a failure",
         "ended on an undecided write",
+        "fault at open_directory",
+        "fault at unlink",
     ),
 )

@@ -85,7 +85,7 @@ def _storm(world: World, all_ops: tuple[Op[World], ...], steps: int, outcome: Ou
 
 def _calm_down(world: World) -> None:
     world.trace.append("heal")
-    world.faults_are_on, world.armed = False, None
+    world.faults_are_on, world.armed, world.loses_power = False, None, False
     disk = world.machine.disk
     disk.is_read_only, disk.capacity_bytes = False, None
     for _ in range(QUIET_STEPS_MAX):

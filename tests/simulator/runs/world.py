@@ -58,6 +58,8 @@ class World:
         self.is_over = False
         self.faults_are_on = True
         self.armed: tuple[int, Fault] | None = None
+        self.loses_power = False
+        """The next death of a process is a power loss."""
         self.steps_taken = 0
         self.kept: dict[str, Any] = {}
 
@@ -76,9 +78,9 @@ class World:
         self.seen.add(f"fault at {call.name}")
         return fault
 
-    def note_append(self, sequence: int, kind: str, payload: object) -> None:
+    def note_append(self, sequence: int, kind: str, payload: Any) -> None:
         """Note that the host is about to write a record."""
-        what = payload["event"]["type"] if kind == "event" else kind  # type: ignore[index]
+        what: str = payload["event"]["type"] if kind == "event" else kind
         self.trace.append(("append", sequence, what))
         self.judge.attempt(sequence, kind, payload)
 
@@ -98,7 +100,7 @@ class World:
                 self.end_host()
         except Died:
             self.trace.append("died")
-            self.host_died()
+            self._died()
         except PrpError as error:
             self._ended(error)
 
@@ -194,8 +196,15 @@ class World:
             host.close()
         except Died:
             self.trace.append("died at the end")
+            self._died()
         except PrpError:
             self.trace.append("not closed")
+        self.host_died()
+
+    def _died(self) -> None:
+        if self.loses_power:
+            self.seen.add("power loss in a disk call")
+            self.lose_power()
         self.host_died()
 
     def host_died(self) -> None:
@@ -211,10 +220,12 @@ class World:
 
     def lose_power(self) -> None:
         """End everything on the machine."""
+        self.loses_power = False
         self.trace.append("power loss")
         self.host_died()
         self.judge.power_is_lost()
         self.machine.disk.lose_power(self.draws.stream("disk"))
+        self.seen |= self.machine.disk.last_losses
         if self.conversations is not None:
             self.conversations.power_was_lost()
 
@@ -224,8 +235,7 @@ class World:
         """Let a person look at the world and record what is true, effect by effect."""
         self.host = Host(self)
         self.act(self._decide)
-        if self.host is not None:
-            self.end_host()
+        self.end_host()
 
     def _decide(self, host: Host) -> None:
         host.open()
@@ -256,7 +266,7 @@ class World:
         self.needs_person = False
 
     def _output(self) -> set[str]:
-        steps = set()
+        steps: set[str] = set()
         for record in self.judge.log().records:
             if record["kind"] == "event" and record["payload"]["event"]["type"] == "step_output":
                 steps.add(record["payload"]["event"]["stepId"])
