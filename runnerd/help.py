@@ -77,7 +77,7 @@ ENDS: Final[dict[ErrorCode, tuple[str, str]]] = {
     ErrorCode.USAGE_INVALID: ("the command line is not valid", "see runnerd --help"),
     ErrorCode.TICKET_MISSING: (
         "there is no bootstrap ticket",
-        "set PAPERCLIP_RUNNER_BOOTSTRAP_TICKET or pass --ticket-file",
+        "set PAPERCLIP_RUNNER_BOOTSTRAP_TICKET or pass --ticket-file, with a fresh ticket",
     ),
     ErrorCode.DESTINATION_REFUSED: (
         "the controller may not be reached there",
