@@ -14,7 +14,7 @@ class Item:
     """One item of the list."""
 
     words: str
-    facts: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    facts: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     """By stack, the facts that show it; all of them must be seen."""
     why_not: str = ""
     """Who shows it instead, if no stack does."""
