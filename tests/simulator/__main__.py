@@ -228,6 +228,7 @@ def _hunt(asked: argparse.Namespace) -> int:
         0,
         None,
         minutes=asked.minutes,
+        clock=time.process_time,
         workers=asked.workers,
         stops_at_failure=True,
         needed=tuple(asked.need),

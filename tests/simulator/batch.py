@@ -88,6 +88,7 @@ def run_seeds(
     last: int | None,
     *,
     minutes: float | None = None,
+    clock: Callable[[], float] = time.monotonic,
     workers: int | None = None,
     stops_at_failure: bool = False,
     needed: Collection[str] = (),
@@ -99,11 +100,11 @@ def run_seeds(
     An interruption ends the batch, and what it has come to is returned.
 
     Args:
+        clock: counts the minutes, e.g. those that each worker has run on a busy machine.
         told: gets the batch so far after each part.
         failed: is told of each failure at once, in a worker.
     """
     began_s = time.monotonic()
-    deadline_s = None if minutes is None else began_s + 60 * minutes
     number = workers or os.cpu_count() or 1
     context = multiprocessing.get_context("fork")
     parts: SimpleQueue[Batch | str | None] = context.SimpleQueue()
@@ -117,7 +118,7 @@ def run_seeds(
             args=(
                 run,
                 _chunks(stack, first, last, index, number),
-                deadline_s,
+                (clock, minutes),
                 os.getpid(),
                 parts,
             ),
@@ -164,7 +165,7 @@ def _chunks(stack: str, first: int, last: int | None, index: int, workers: int) 
 def _work(
     run: Callable[[range], Batch],
     chunks: Iterator[range],
-    deadline_s: float | None,
+    limit: tuple[Callable[[], float], float | None],
     reader: int,
     parts: "SimpleQueue[Batch | str | None]",
 ) -> None:
@@ -175,9 +176,11 @@ def _work(
     # What was imported stays, and a history is gone as a whole: looking often finds nothing.
     gc.freeze()
     gc.set_threshold(GARBAGE_MIN)
+    clock, minutes = limit
+    began_s = clock()
     try:
         for seeds in chunks:
-            if deadline_s is not None and time.monotonic() >= deadline_s:
+            if minutes is not None and clock() - began_s >= 60 * minutes:
                 break
             if os.getppid() != reader:
                 return
