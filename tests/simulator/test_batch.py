@@ -15,6 +15,8 @@ from tests.simulator.stacks import STACKS
 from tests.simulator.verdict import Outcome, Violation
 
 FAILING = 3
+LIMIT_S = 300.0
+"""So that a batch that nothing ends does not hold up the others."""
 
 
 def run_failing(
@@ -29,7 +31,8 @@ def run_failing(
     if seed == FAILING:
         outcome.violation = Violation("I99", "planted")
     if seed == FAILING + 1:
-        os.kill(os.getppid(), signal.SIGINT)
+        # An interrupt is ignored by what a shell runs in the background.
+        os.kill(os.getppid(), signal.SIGTERM)
     return outcome
 
 
@@ -63,6 +66,7 @@ def test_failing_seed_is_printed_with_a_replay_line_when_the_batch_is_interrupte
         capture_output=True,
         text=True,
         check=False,
+        timeout=LIMIT_S,
     )
 
     assert run.returncode == 130
