@@ -18,8 +18,9 @@ from protocol.errors import ErrorCode, ExitStatus, PrpError
 from runnerd.console import bundle, run_views
 from runnerd.console.answer import Answer, give, refuse, show
 from runnerd.console.deciding import content_of, read_decision, record_decision
-from runnerd.console.words import BUNDLE, USAGE, Request, read_request
+from runnerd.console.words import BUNDLE, STATE_DIR, USAGE, Request, read_request
 from runnerd.flags import usage
+from runnerd.io.state_file import STATE_FILE_NAME
 from runnerd.runs.effect_facts import rules_of
 from runnerd.runs.fingerprints import config_fingerprint
 from runnerd.runs.projection import RunProjector, project_run
@@ -214,6 +215,10 @@ def _store(request: Request) -> RunStore:
     if not os.path.isdir(place):
         # Nothing in it would look like a folder without runs, and proven.
         raise usage(f"{flag} names no folder")
+    of_a_runner = (request.folder, os.path.join(place, STATE_FILE_NAME))
+    if flag == STATE_DIR and not any(map(os.path.exists, of_a_runner)):
+        # The folder of all runners, say, would look like one without runs.
+        raise usage(f"{flag} names a folder without {STATE_FILE_NAME}: it is no runner's")
     return RunStore(
         PosixFilesystem(),
         SystemEntropy(),

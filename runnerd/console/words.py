@@ -39,7 +39,7 @@ exit status:
 """
 
 _RUNS: Final = "--runs"
-_STATE_DIR: Final = "--state-dir"
+STATE_DIR: Final = "--state-dir"
 _DRY_RUN: Final = "--dry-run"
 BUNDLE: Final = "--bundle"
 
@@ -76,7 +76,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_request(arguments: Sequence[str]) -> Request:
     """Return what the words behind `runs` ask for; raises PrpError ``usage_invalid``."""
-    words = read_words("runs", FORMS, arguments, (_RUNS, _STATE_DIR))
+    words = read_words("runs", FORMS, arguments, (_RUNS, STATE_DIR))
     command, names, values = words.command, words.names, words.values
     if command == "resume" and _DRY_RUN not in words.bare:
         raise usage(f"a run is resumed by its controller; here it can only be tried: {_DRY_RUN}")
@@ -92,7 +92,7 @@ def read_request(arguments: Sequence[str]) -> Request:
 
 
 def _folder(values: Mapping[str, str], names: tuple[str, ...]) -> tuple[str, tuple[str, str]]:
-    given = [flag for flag in (_RUNS, _STATE_DIR, BUNDLE) if flag in values]
+    given = [flag for flag in (_RUNS, STATE_DIR, BUNDLE) if flag in values]
     if len(given) != 1 or (given == [BUNDLE] and names):
         raise _misplaced(BUNDLE in values)
     if BUNDLE in values:
@@ -107,4 +107,4 @@ def _folder(values: Mapping[str, str], names: tuple[str, ...]) -> tuple[str, tup
 def _misplaced(has_bundle: bool) -> PrpError:
     if has_bundle:
         return usage(f"{BUNDLE} stands alone")
-    return usage(f"one of {_RUNS} and {_STATE_DIR} is needed")
+    return usage(f"one of {_RUNS} and {STATE_DIR} is needed")

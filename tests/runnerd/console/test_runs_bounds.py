@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from protocol.limits import RUN_LOG_ID_LENGTH_MAX
+from runnerd.io.state_file import STATE_FILE_NAME
 from runnerd.runs.records import Durability
 from tests.runnerd.console.kept_runs import finished, kept, said, told
 from tests.runnerd.runs.logs import store_in
@@ -28,7 +29,11 @@ def test_place_that_is_not_there_is_no_place_without_runs(
         status, found = told(capfd, command, flag, str(place))
         assert (status, found["refused"]["code"]) == (64, "usage_invalid")
 
+    status, found = told(capfd, command, "--state-dir", str(tmp_path))
+    assert (status, found["refused"]["code"]) == (64, "usage_invalid")
+
     # A runner that has not run anything yet has no folder of runs.
+    (tmp_path / STATE_FILE_NAME).touch()
     assert told(capfd, command, "--state-dir", str(tmp_path)) == (0, {"runs": []})
 
 
