@@ -104,7 +104,7 @@ class StartHarness(msgspec.Struct, frozen=True, kw_only=True):
     lines_accepted: int
     """Output lines of this run that are durable: where a program with a checkpoint continues."""
     recorded_calls: tuple[str, ...] = ()
-    """Calls whose results programs of this run were told: its log has them all."""
+    """Calls that were answered: the log of the run has them all."""
 
 
 class ReleaseHarness(msgspec.Struct, frozen=True):

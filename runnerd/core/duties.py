@@ -156,7 +156,7 @@ def _start_order(runner: Runner, turn: Turn) -> StartHarness:
         env_names=provider.env_names,
         turn_ordinal=turn.ordinal,
         lines_accepted=durable.lines_accepted,
-        recorded_calls=tuple(one.call_id for one in durable.tool_calls if one.state == "settled"),
+        recorded_calls=tuple(one.call_id for one in durable.tool_calls if one.state != "pending"),
     )
 
 

@@ -16,7 +16,8 @@ from protocol.redaction import redact_text
 from runnerd.core.actions import StartHarness
 from runnerd.core.inputs import ProcessExit
 from runnerd.core.verdict import Outcome, Verdict
-from runnerd.runs.records import StartPayload, check_run_id, struct_members
+from runnerd.runs.operation import Operation
+from runnerd.runs.records import OperationState, StartPayload, check_run_id, struct_members
 
 HARNESS_MEMBER: Final = "harness"
 """Member of our terminal payloads: what was seen of the program."""
@@ -98,3 +99,8 @@ def unrecorded(verdict: Verdict, code: ErrorCode) -> Verdict:
     if verdict.outcome is None or not verdict.outcome.succeeded:
         return verdict
     return Verdict(outcome=Outcome(turn_state="failed", run_state="failed", reason=code.value))
+
+
+def is_running(operation: Operation | None) -> bool:
+    """Tell whether a run's log says that an attempt at it goes on."""
+    return operation is not None and operation.state is OperationState.RUNNING

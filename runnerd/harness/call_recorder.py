@@ -4,8 +4,8 @@ It decides the order of records and which of them may follow a pause. It refuses
 they say: that is `call_records`.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol, TypeGuard
 
 from protocol.canonical_json import JsonValue
 from protocol.errors import ErrorCode, PrpError
@@ -55,10 +55,13 @@ class CallRecorder:
 
         Raises PrpError ``run_state_conflict``: behind a gap no log can claim anything.
         """
-        is_gone = order.lines_accepted > 0 and self._log.facts.record_count == 0
-        if is_gone or not all(self._log.has_call(one) for one in order.recorded_calls):
-            reason = "the run's log lacks what was in it; put the newest one back"
-            raise PrpError(ErrorCode.RUN_STATE_CONFLICT, reason)
+        if order.lines_accepted and not self._log.facts.record_count:
+            raise _older()
+        self._check_knows(order.recorded_calls)
+
+    def _check_knows(self, call_ids: Iterable[str]) -> None:
+        if not all(self._log.has_call(one) for one in call_ids):
+            raise _older()
 
     def note(self, facts: Sequence[RunFact]) -> None:
         """Append to an open attempt what its log does not say of these facts."""
@@ -73,7 +76,12 @@ class CallRecorder:
             self._append_event(approval_resolved(request_id, "cancelled"))
 
     def decide(self, facts: Sequence[RunFact]) -> None:
-        """Append to a log between two attempts what the controller says of calls in doubt."""
+        """Append to a log between two attempts what the controller says of calls in doubt.
+
+        Raises PrpError ``run_state_conflict`` if it lacks a call that is to be made known:
+        nobody would find it in doubt.
+        """
+        self._check_knows(one.call_id for one in facts if _is_made_known(one))
         terminal = self._log.facts.terminal
         if terminal is not None and terminal.kind is RecordKind.FINISH:
             return
@@ -120,3 +128,17 @@ class CallRecorder:
             "event": event,
         }
         self._append(RecordKind.EVENT, entry)
+
+
+def makes_known(facts: Iterable[RunFact]) -> bool:
+    """Tell whether one of these calls may leave for the controller once it is recorded."""
+    return any(_is_made_known(fact) for fact in facts)
+
+
+def _is_made_known(fact: RunFact) -> TypeGuard[CallFact]:
+    return isinstance(fact, CallFact) and fact.effect is None
+
+
+def _older() -> PrpError:
+    reason = "the run's log lacks what was in it; put the newest one back"
+    return PrpError(ErrorCode.RUN_STATE_CONFLICT, reason)

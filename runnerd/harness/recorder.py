@@ -31,11 +31,12 @@ from runnerd.harness.attempt import (
     HarnessEnd,
     code_of,
     configuration_of,
+    is_running,
     log_id_of,
     start_members,
     unrecorded,
 )
-from runnerd.harness.call_recorder import CallRecorder
+from runnerd.harness.call_recorder import CallRecorder, makes_known
 from runnerd.harness.recorded_end import (
     has_lost_end,
     recorded_end,
@@ -52,14 +53,13 @@ from runnerd.runs.outcome import Outcome, ending_events, outcome_of
 from runnerd.runs.records import (
     Durability,
     OperationEvent,
-    OperationState,
     RecordKind,
     ResumePayload,
     struct_members,
 )
 from runnerd.runs.resume import decide_resume
 from runnerd.runs.resume_plan import ResumePlan
-from runnerd.runs.run_facts import collect_facts
+from runnerd.runs.run_facts import RunFacts, collect_facts
 from runnerd.runs.run_store import OpenRun, RunStore
 from runnerd.runs.verification import check_completion
 
@@ -111,9 +111,8 @@ class RunRecorder:
     def note(self, facts: Sequence[RunFact]) -> None:
         """Make the log say this; what it says already is not said again.
 
-        Between two attempts it takes only what the controller says of a call that was in
-        doubt, and nothing once the run has finished. Raises PrpError of the log; the same
-        may be asked for again then.
+        Between two attempts it takes only what the controller says of a call in doubt, once
+        the last one is over in it, and nothing of a finished run. Raises PrpError of the log.
         """
         if self._is_attempt_open:
             run = self._attempt()
@@ -123,9 +122,11 @@ class RunRecorder:
                 # Nothing follows in this journal; a later one first reads what there is.
                 self.close()
                 raise
-        elif self._run_id in self._store.list_runs():
+        elif makes_known(facts) or self._run_id in self._store.list_runs():
+            run = self._opened()
             try:
-                self._kept(self._opened()).decide(facts)
+                self._leave_interrupted(run, collect_facts(run.records()), facts)
+                self._kept(run).decide(facts)
             finally:
                 self.close()
 
@@ -145,15 +146,12 @@ class RunRecorder:
         run = self._opened()
         try:
             found = collect_facts(run.records())
-            self._operation = found.operation
             if found.terminal is not None:
                 return recorded_end(run, found.terminal, generation)
             if has_lost_end(found):
+                self._operation = found.operation
                 return told_late(generation, self._end_at_last(run, generation))
-            if _is_running(found.operation):
-                self._journal = RunJournal(run)
-                self._note_all(run, facts)
-                self._pause(run, ErrorCode.PROCESS_INTERRUPTED.value, None)
+            self._leave_interrupted(run, found, facts)
             return None
         finally:
             self.close()
@@ -246,7 +244,7 @@ class RunRecorder:
         plan = decision.plan
         assert plan is not None, "a run that is not refused has a plan"
         self._operation = plan.operation
-        if _is_running(plan.operation):
+        if is_running(plan.operation):
             self._pause(run, ErrorCode.PROCESS_INTERRUPTED.value, None)
         self._journal = RunJournal(run)
         self._append(RecordKind.RESUME, struct_members(self._resumption(plan)))
@@ -268,6 +266,13 @@ class RunRecorder:
             self._operation = collect_facts(run.records()).operation
         assert self._run is not None, "it was opened"
         return self._run
+
+    def _leave_interrupted(self, run: OpenRun, found: RunFacts, facts: Sequence[RunFact]) -> None:
+        self._operation = found.operation
+        if is_running(found.operation):
+            self._journal = RunJournal(run)
+            self._note_all(run, facts)
+            self._pause(run, ErrorCode.PROCESS_INTERRUPTED.value, None)
 
     def _note_all(self, run: OpenRun, facts: Sequence[RunFact]) -> None:
         if facts:
@@ -341,7 +346,7 @@ class RunRecorder:
     ) -> None:
         if self._journal is None:
             self._journal = RunJournal(run)
-        if _is_running(self._operation):
+        if is_running(self._operation):
             self._apply(OperationEvent.PAUSE, reason)
         outcome = Outcome(status=RunStatus.PAUSED, finish_reason=reason)
         self._close_attempt(run, RecordKind.PAUSE, outcome, seen, output_chars)
@@ -392,7 +397,3 @@ class RunRecorder:
 
     def _now(self) -> str:
         return rfc3339_ms(self._clock.now().unix_ms)
-
-
-def _is_running(operation: Operation | None) -> bool:
-    return operation is not None and operation.state is OperationState.RUNNING

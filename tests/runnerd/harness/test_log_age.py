@@ -5,8 +5,24 @@ from pathlib import Path
 import pytest
 
 from protocol.errors import ErrorCode, PrpError
-from tests.runnerd.harness.test_call_recorder import ASKED, CALL, answered, begun, end
-from tests.runnerd.harness.test_recorder import STOPPED, failed, order, recorder, records
+from tests.runnerd.harness.test_call_recorder import (
+    ASKED,
+    BEGUN_CALL,
+    CALL,
+    answered,
+    begun,
+    end,
+    events,
+)
+from tests.runnerd.harness.test_recorder import (
+    STOPPED,
+    failed,
+    left_by_a_dead_process,
+    order,
+    recorder,
+    records,
+    told,
+)
 
 LOG = "run-1.jsonl"
 
@@ -83,3 +99,29 @@ def test_nothing_is_recorded_behind_a_gap_when_the_log_of_an_attempt_is_lost(
     assert recorded.verdict == failed("run_state_conflict")
     assert log.exists() is not is_gone
     assert is_gone or log.read_bytes() == before
+
+
+def test_an_attempt_that_could_not_be_ended_is_over_before_its_call_is_made_known(
+    tmp_path: Path,
+) -> None:
+    """A full disk kept call and end out of the log, also at the start of the next process."""
+    left_by_a_dead_process(tmp_path)
+    found = recorder(tmp_path)
+
+    found.note((CALL,))
+
+    assert told(tmp_path)[3:] == ["event"] * len(BEGUN_CALL) + ["PAUSE", "pause"]
+    assert events(tmp_path) == BEGUN_CALL
+    found.note((answered(),))
+    assert events(tmp_path) == [*BEGUN_CALL, "decided committed"]
+
+
+def test_a_call_that_the_log_cannot_find_in_doubt_is_not_made_known(tmp_path: Path) -> None:
+    end(begun(tmp_path), STOPPED)
+    before = records(tmp_path)
+
+    with pytest.raises(PrpError) as caught:
+        recorder(tmp_path).note((CALL,))
+
+    assert caught.value.code is ErrorCode.RUN_STATE_CONFLICT
+    assert records(tmp_path) == before
