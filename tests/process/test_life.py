@@ -212,7 +212,7 @@ def test_revocation_ends_well_and_a_restart_needs_no_connection(tmp_path: Path) 
 
 
 def test_lease_is_renewed_for_as_long_as_the_controller_answers(tmp_path: Path) -> None:
-    with connected(tmp_path, Authority(lease_ttl_ms=1_000)) as (server, run):
+    with connected(tmp_path, Authority(lease_ttl_ms=2_500)) as (server, run):
         server.wait_until(lambda: len(server.authority.renewals) >= 4, "renewals")
 
         run.signal(signal.SIGTERM)

@@ -20,7 +20,7 @@ from tests.runnerd.peer_server import PeerServer
 
 pytestmark = pytest.mark.process
 
-LEASE_MS = 1_500
+LEASE_MS = 3_000
 QUIET = "echo $$; read x || sleep 1000"
 
 
