@@ -78,19 +78,23 @@ def _unreadable_call(line: bytes, message_seq: int, error: PrpError) -> Called:
         message = None
     payload = message.get("payload") if isinstance(message, dict) else None
     if not isinstance(message, dict) or not isinstance(payload, dict):
-        raise _invalid(error.message)
+        raise _unreadable(error)
     says = [message.get(name) for name in ("schema", "messageSeq", "type")]
     call_id, operation_id = payload.get("callId"), payload.get("operationId")
     if says != [MESSAGE_SCHEMA, message_seq, "request"] or type(says[1]) is not int:
-        raise _invalid(error.message)
+        raise _unreadable(error)
     if payload.get("requestKind") != TOOL_REQUEST or not _is_text(call_id):
-        raise _invalid(error.message)
+        raise _unreadable(error)
     is_large = error.code is ErrorCode.MESSAGE_TOO_LARGE
     return Called(
         call_id=str(call_id),
         operation_id=str(operation_id) if _is_text(operation_id) else "",
         fault=ErrorCode.TOOL_INPUT_TOO_LARGE if is_large else ErrorCode.TOOL_INPUT_INVALID,
     )
+
+
+def _unreadable(error: PrpError) -> PrpError:
+    return _invalid(f"{error.code.value}, {error.message}")
 
 
 def _is_text(value: JsonValue) -> bool:

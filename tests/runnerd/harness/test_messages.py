@@ -150,6 +150,13 @@ def test_a_line_that_is_no_message_is_refused_without_its_text(name: str) -> Non
     assert "hello" not in refusal.value.message
 
 
+def test_a_line_that_a_program_printed_for_people_is_said_to_be_no_json() -> None:
+    with pytest.raises(PrpError) as refusal:
+        read_message(b"hello", 1)
+
+    assert refusal.value.message == "message_not_json, near character 0"
+
+
 @pytest.mark.parametrize(
     ("spelled", "fault"),
     [
