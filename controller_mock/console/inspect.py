@@ -16,6 +16,7 @@ from controller_mock.console.timeline import payload_of, printable
 from controller_mock.core.state import RunConfig, StoredRun
 from controller_mock.storage.sqlite_reads import SqliteReader
 from controller_mock.storage.store import CommandRow, CredentialRow, StoredEvent
+from protocol.canonical_json import JsonValue
 from protocol.ids import Identity, RunId
 
 _EVENTS_PER_READ: Final = 1_000
@@ -231,14 +232,24 @@ def _connection_row(found: ConnectionSummary) -> tuple[str, ...]:
 
 
 def _command_row(row: CommandRow) -> tuple[str, ...]:
-    status = row.status or "open"
+    code = _code_of(row)
     return (
         str(row.controller_seq),
         row.type,
-        status,
+        (row.status or "open") + (f" ({code})" if code else ""),
         str(row.delivery_count),
         str(row.result_count),
     )
+
+
+def _code_of(row: CommandRow) -> str:
+    """Return the code of a command that was not carried out; empty if there is none."""
+    if not isinstance(row.result, msgspec.Raw):
+        return ""
+    members: JsonValue = msgspec.json.decode(row.result)
+    result = members.get("result") if isinstance(members, dict) else None
+    code = result.get("code") if isinstance(result, dict) else None
+    return printable(code) if isinstance(code, str) else ""
 
 
 def _time(unix_ms: int) -> str:

@@ -79,6 +79,9 @@ async def test_program_that_does_not_exist_cancels_the_run_with_a_reason(tmp_pat
         assert b"Traceback" not in run.err
         [summary] = await report(tmp_path / "data")
         assert summary["outcome"] == "cancelled"
+    async with console("inspect", "--data", str(tmp_path / "data"), summary["runId"]) as shown:
+        assert await shown.status() == 0
+        assert b"  turn.start       failed (harness_start_failed)  1 " in shown.out
 
 
 async def test_killed_runner_is_started_again_and_an_allowed_turn_resumes(tmp_path: Path) -> None:
