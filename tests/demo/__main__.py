@@ -149,22 +149,28 @@ def _root(wanted: Path | None) -> Path | None:
 
 def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="dev demo", description=(__doc__ or "").partition("\n")[0]
+        prog="./dev demo", description=(__doc__ or "").partition("\n")[0]
     )
     parser.add_argument("--files", type=_count, default=FILES, metavar="N", help="default 2000")
     parser.add_argument(
         "--data", "--keep", type=Path, metavar="DIR", help="where the state lies; absent or empty"
     )
     parser.add_argument("--json", action="store_true", help="print the figures as one object")
-    parser.add_argument("--timeout", type=int, default=TIMEOUT_S, metavar="SECONDS")
+    parser.add_argument(
+        "--timeout",
+        type=int,
+        default=TIMEOUT_S,
+        metavar="SECONDS",
+        help="give the run up after so long (default: %(default)s)",
+    )
     return parser.parse_args(argv)
 
 
 def _count(text: str) -> int:
-    count = int(text)
-    if not FILES_MIN <= count <= FILES_MAX:
-        raise argparse.ArgumentTypeError(f"not between {FILES_MIN} and {FILES_MAX}")
-    return count
+    if not text.isdecimal() or not FILES_MIN <= int(text[:20]) <= FILES_MAX:
+        words = f"must be a whole number from {FILES_MIN} to {FILES_MAX}"
+        raise argparse.ArgumentTypeError(words)
+    return int(text)
 
 
 if __name__ == "__main__":

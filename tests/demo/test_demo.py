@@ -49,7 +49,7 @@ def test_demo_refuses_a_number_of_files_that_is_none(arguments: list[str]) -> No
     output, words = process.communicate(timeout=TIME_LIMIT_S)
 
     assert (process.returncode, output) == (2, "")
-    assert "--files" in words
+    assert "argument --files: must be a whole number from " in words
     assert "Traceback" not in words
 
 
