@@ -1,11 +1,8 @@
 """Files that a SQLite store refuses, and that it leaves them as they are."""
 
-import hashlib
 import os
 import shutil
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -21,32 +18,8 @@ from protocol.credentials import auth_key
 from protocol.envelope import OwnerEpoch
 from protocol.errors import ErrorCode, PrpError
 from tests.controller_mock.core.world import CONFIG, TICKET, lease_token
-from tests.storage.changes import RUN, events
-from tests.storage.test_contract import eventful
-
-ROOT: Final = Path(__file__).resolve().parents[2]
-WAL: Final = DATABASE_NAME + "-wal"
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Path:
-    """A directory with a closed store of some size in it."""
-    data = tmp_path / "data"
-    store = open_store(data)
-    store.create_run(CONFIG)
-    store.commit([(RUN, tuple(eventful().written))])
-    store.commit([(RUN, events(range(20, 220), body=b'{"text":"' + b"x" * 500 + b'"}'))])
-    store.close()
-    return data
-
-
-def contents(place: Path) -> dict[str, str]:
-    """Return what is in a directory, but for the lock that an attempt to open may make."""
-    return {
-        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in place.iterdir()
-        if path.suffix != ".lock" and path.is_file()
-    }
+from tests.storage.changes import RUN
+from tests.storage.sqlite_places import WAL, contents
 
 
 def altered(place: Path, *statements: str) -> None:
@@ -182,16 +155,6 @@ def test_a_log_without_its_database_is_no_fresh_start(place: Path) -> None:
 
     assert caught.value.code is ErrorCode.STATE_MISSING
     assert contents(place) == before
-
-
-def test_reading_beside_needs_a_store_that_is_there(tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir(mode=0o700)
-    for missing in (tmp_path / "nowhere", tmp_path / "empty"):
-        with pytest.raises(PrpError) as caught:
-            SqliteReader.beside(missing)
-
-        assert caught.value.code is ErrorCode.STATE_MISSING
-    assert list((tmp_path / "empty").iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -344,58 +307,3 @@ def test_no_token_is_in_the_files(place: Path) -> None:
             assert spelled not in found
     # The keys are there, as the design has it: without them no proof can be judged.
     assert auth_key(TICKET).reveal().hex().encode() in found
-
-
-def test_a_store_is_read_beside_its_owner(place: Path) -> None:
-    store = open_store(place)
-    store.commit([(RUN, events([220]))])
-
-    assert _in_another_process(place, _READ) == "220"
-
-    store.commit([(RUN, events([221]))])
-    assert len(store.events(RUN, 0, 1_000)) == 221
-    store.close()
-
-
-def test_a_store_is_read_beside_when_its_owner_died(place: Path) -> None:
-    _in_another_process(place, _COMMIT_AND_DIE)
-    assert (place / WAL).stat().st_size > 0
-    before = contents(place)
-
-    reader = SqliteReader.beside(place)
-
-    assert len(reader.events(RUN, 0, 1_000)) == 220
-    reader.close()
-    assert contents(place)[DATABASE_NAME] == before[DATABASE_NAME]
-    assert contents(place)[WAL] == before[WAL]
-
-
-_READ: Final = """
-from controller_mock.storage.sqlite_reads import SqliteReader
-reader = SqliteReader.beside(place)
-print(len(reader.events(RUN, 0, 1_000)))
-reader.close()
-"""
-_COMMIT_AND_DIE: Final = """
-from controller_mock.storage.sqlite import open_store
-open_store(place).commit([(RUN, events([220]))])
-os._exit(0)
-"""
-
-
-def _in_another_process(place: Path, script: str) -> str:
-    """Run a script with a process of its own, as the kernel's file locks belong to processes."""
-    start = """
-import os, sys
-from pathlib import Path
-from tests.storage.changes import RUN, events
-place = Path(sys.argv[1])
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", start + script, str(place)],
-        cwd=ROOT,
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    return done.stdout.strip()
