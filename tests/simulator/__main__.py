@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from tests.simulator.batch import Batch, run_seeds
+from tests.simulator.batch import CHUNK, Batch, run_chunk, run_seeds
 from tests.simulator.planted import hunt
 from tests.simulator.registry import sometimes_of
 from tests.simulator.report import ROOT, full_report, say_failed
@@ -235,6 +235,10 @@ def _hunt(asked: argparse.Namespace) -> int:
     )
     if not batch.failures:
         return 0
+    # Another worker may still have had earlier seeds in hand, and the earliest failure counts.
+    size = CHUNK[asked.stack]
+    start = batch.failures[0][0] // size * size
+    batch.add(run_chunk(asked.stack, range(max(0, start - size), start), tuple(asked.need)))
     print(batch.failures[0][1])
     return 1
 

@@ -62,12 +62,19 @@ def put_back(world: World) -> None:
     world.oracle.put_back(copy.image)
 
 
+def may_copy(world: World) -> int:
+    # A copy is worth most while little has happened.
+    is_needed = "state" not in world.kept and world.is_running and world.write is None
+    return world.scaled("put_back", 3) if is_needed else 0
+
+
 def may_put_back(world: World) -> int:
     copy = world.kept.get("state")
     if world.is_running or world.is_over or world.rolled_back or not isinstance(copy, _Copy):
         return 0
     # What the peer has committed shows that the state is old; less could not be noticed.
-    return 3 if copy.image.next_source_seq <= world.peer.cursor else 0
+    is_behind = copy.image.next_source_seq <= world.peer.cursor
+    return world.scaled("put_back", 30) if is_behind else 0
 
 
 def forget(world: World) -> None:
@@ -156,7 +163,7 @@ SHORT: Final = Option[World](
     "rollback",
     families=("put_back", "forgetful"),
     ops=(
-        Op("copy", lambda w: 1 if w.is_running and w.write is None else 0, keep_copy, "put_back"),
+        Op("copy", may_copy, keep_copy, "put_back"),
         Op("put back", may_put_back, put_back, "put_back"),
         Op(
             "forget",

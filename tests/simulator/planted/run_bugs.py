@@ -155,11 +155,11 @@ BUGS: Final = (
                 RUNS + "run_store.py",
                 "        lock = self._lock(folder, run_id)\n"
                 "        writer = RunWriter(folder, run_id, self._new_format)\n"
-                "        try:\n            writer.load()\n        except BaseException:",
+                "        try:\n            writer.load()\n            if",
                 "        self._locks.held.clear()  # type: ignore[attr-defined]\n"
                 "        lock = self._lock(folder, run_id)\n"
                 "        writer = RunWriter(folder, run_id, self._new_format)\n"
-                "        try:\n            writer.load()\n        except BaseException:",
+                "        try:\n            writer.load()\n            if",
             ),
         ),
         stack="runs",
