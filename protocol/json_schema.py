@@ -29,6 +29,10 @@ _NESTED_MAX: Final = 140
 """Applications of a schema within another: few enough for the stack."""
 _APPLIED_MAX: Final = 100_000
 """Applications for one value, ten for each node that a message may have: a few seconds."""
+_PATTERN_TEXT_MAX: Final = 4_096
+"""Longest text that is searched for a pattern with repeats, which may cost its length squared."""
+_REPEATS: Final = frozenset("*+{")
+_NAME_PATTERNS: Final = b'"patternProperties"'
 _PANIC: Final = "PanicException"
 """How a library of the judge, which is not written in Python, calls an overflow of the stack."""
 _APPLICATORS: Final = frozenset(
@@ -134,6 +138,8 @@ def _checked(checker: type[Validator], schema: dict[str, JsonValue]) -> str | No
 def _first_misfit(schema: bytes, value: JsonValue) -> str | None:
     validator, meter = _compiled(schema)
     meter.nested = meter.applied = 0
+    if _NAME_PATTERNS in schema and _has_long_name(value):
+        raise _TooMuch("a name is too long for a pattern")
     for error in validator.iter_errors(value):
         return _words(error)
     return None
@@ -148,6 +154,7 @@ def _compiled(schema: bytes) -> tuple[Validator, _Meter]:
         for name, apply in dialect.VALIDATORS.items()
         if name in _APPLICATORS
     }
+    keywords["pattern"] = _bounded(dialect.VALIDATORS["pattern"])
     extended = _extend(dialect, {**keywords, "uniqueItems": _unique_items})
     return extended(read, registry=_NOTHING_ELSE), meter
 
@@ -161,6 +168,26 @@ def _metered(apply: Keyword, meter: _Meter) -> Keyword:
         meter.nested -= 1
 
     return metered
+
+
+def _bounded(search: Keyword) -> Keyword:
+    def bounded(
+        validator: Validator, pattern: str, value: JsonValue, schema: object
+    ) -> Iterator[ValidationError] | None:
+        is_long = isinstance(value, str) and len(value) > _PATTERN_TEXT_MAX
+        if is_long and not _REPEATS.isdisjoint(pattern):
+            raise _TooMuch("a text is too long for a pattern")
+        return search(validator, pattern, value, schema)
+
+    return bounded
+
+
+def _has_long_name(value: JsonValue) -> bool:
+    if isinstance(value, dict):
+        return any(
+            len(name) > _PATTERN_TEXT_MAX or _has_long_name(held) for name, held in value.items()
+        )
+    return isinstance(value, list) and any(_has_long_name(held) for held in value)
 
 
 def _dialect(schema: Mapping[str, JsonValue]) -> type[Validator] | None:

@@ -153,6 +153,24 @@ def test_a_schema_that_doubles_with_each_step_is_given_up() -> None:
     assert judged(schema, {}) == "the schema costs too much"
 
 
+def test_a_long_text_is_searched_only_for_a_pattern_without_repeats() -> None:
+    """Where a repeat may begin at each character, the search costs the square of the length."""
+    long = "1" * 400_000 + "x"
+
+    assert judged({"pattern": "\\d+$"}, long) == "a text is too long for a pattern"
+    assert judged({"pattern": "\\dx$"}, long) is None
+    assert judged({"pattern": "\\d+x$"}, long[-4_096:]) is None
+    assert judged({"pattern": "\\d+$"}, {"not": "a text"}) is None
+
+
+@pytest.mark.parametrize("keyword", ["additionalProperties", "unevaluatedProperties"])
+def test_a_long_name_is_not_searched_for_a_pattern(keyword: str) -> None:
+    schema: JsonValue = {keyword: False, "patternProperties": {"\\d+$": {}}}
+
+    assert judged(schema, {"1" * 400_000 + "x": 1}) == "a name is too long for a pattern"
+    assert judged(schema, {"1": 1}) is None
+
+
 def test_a_value_as_deep_as_a_message_may_be_fits_a_schema_that_recurs() -> None:
     value: JsonValue = {}
     for _ in range(62):
