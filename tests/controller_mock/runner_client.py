@@ -34,7 +34,7 @@ from protocol.envelope import (
 from protocol.errors import ErrorCode, PrpError
 from protocol.events import Priority, runner_event
 from protocol.handshake import ClientOffer, client_answer, client_hello
-from protocol.ids import LeaseId, SourceSeq
+from protocol.ids import LeaseId, RevocationEpoch, SourceEventId, SourceSeq
 from protocol.secrets import Secret
 from protocol.secure_channel import Role, SecureChannel
 from protocol.timestamps import rfc3339_ms
@@ -142,7 +142,9 @@ class RunnerClient:
 
     def pause_reading(self) -> None:
         """Read nothing more from the socket."""
-        self._writer.transport.pause_reading()  # type: ignore[attr-defined] # a full transport
+        transport = self._writer.transport
+        assert isinstance(transport, asyncio.Transport)
+        transport.pause_reading()
 
     async def receive_text(self) -> bytes:
         """Return the next text frame; PrpError with the carrier's code if there is none."""
@@ -284,7 +286,7 @@ class RunnerClient:
         """Seal and send a lease renewal that observed this expiry."""
         renew = LeaseRenew(
             connection_lease_expires_at_unix_ms=expires_at_unix_ms,
-            connection_lease_revocation_epoch=epoch,  # type: ignore[arg-type] # as a test wants it
+            connection_lease_revocation_epoch=RevocationEpoch(epoch),
         )
         await self.send(encode_renew(self.binding, renew))
 
@@ -339,7 +341,7 @@ def event_body(
         priority=priority,
         payload=line if payload is None else payload,
         emitted_at=rfc3339_ms(UnixMs(1_767_323_045_678)),
-        source_event_id=source_event_id,  # type: ignore[arg-type] # as a test wants it
+        source_event_id=None if source_event_id is None else SourceEventId(source_event_id),
     )
 
 

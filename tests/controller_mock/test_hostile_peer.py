@@ -9,10 +9,12 @@ import pytest
 
 from controller_mock.storage.store import StoredEvent
 from protocol.base.clock import MonoMs, Now, UnixMs
+from protocol.commands import WireCommand
 from protocol.credentials import auth_key, credential_id
 from protocol.envelope import Resume
 from protocol.errors import ErrorCode, PrpError
 from protocol.handshake import ClientOffer, client_answer, client_hello
+from protocol.ids import CommandId, ControllerSeq
 from protocol.limits import FRAME_BYTES_MAX
 from protocol.secrets import Secret
 from tests.controller_mock.runner_client import RunnerClient, event_body, result_of, ticket
@@ -195,12 +197,15 @@ async def gap(client: RunnerClient) -> None:
 
 
 async def result_of_nothing(client: RunnerClient) -> None:
-    class Command(msgspec.Struct):
-        command_id: str = "command_nobody_sent"
-        type: str = "turn.start"
-        controller_seq: int = 7
-
-    await client.send_result(result_of(Command()))  # type: ignore[arg-type] # on purpose
+    command = WireCommand(
+        schema="paperclip.prp.command.v1",
+        command_id=CommandId("command_nobody_sent"),
+        controller_seq=ControllerSeq(7),
+        type="turn.start",
+        issued_at="2026-01-02T03:04:05.678Z",
+        payload=msgspec.Raw(b"{}"),
+    )
+    await client.send_result(result_of(command))
 
 
 async def renewal_from_the_future(client: RunnerClient) -> None:

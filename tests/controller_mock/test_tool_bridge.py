@@ -126,7 +126,7 @@ async def test_the_call_is_acknowledged_before_it_is_answered(tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     "answer",
-    [ValueError("with a secret: hunter2"), ToolAnswer({1: 2, "x": object()}), ToolAnswer("\ud800")],  # type: ignore[dict-item]
+    [ValueError("with a secret: hunter2"), ToolAnswer({1: 2, "x": object()}), ToolAnswer("\ud800")],  # type: ignore[dict-item]  # no JSON
 )
 async def test_a_handler_that_fails_gives_an_error_without_its_words(
     tmp_path: Path, answer: ToolAnswer | BaseException

@@ -5,6 +5,7 @@ import contextlib
 import signal
 import sys
 from collections.abc import AsyncGenerator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,9 @@ class Site:
             if event.event_type == event_type
         ]
 
+    def has_asked(self, request_id: str) -> bool:
+        return any(p["requestId"] == request_id for p in self.payloads("runtime_request.created"))
+
     def told(self) -> list[str]:
         return [p["message"] for p in self.payloads("harness.diagnostic") if p["code"] == "told"]
 
@@ -208,11 +212,7 @@ async def test_an_approval_goes_through_a_real_controller(tmp_path: Path) -> Non
         await s.start_runner()
         await s.start_turn(script="permission-input")
         for request_id in ("ask_1", "ask_2"):
-            await eventually(
-                lambda wanted=request_id: any(  # type: ignore[misc]
-                    p["requestId"] == wanted for p in s.payloads("runtime_request.created")
-                )
-            )
+            await eventually(partial(s.has_asked, request_id))
             row = await s.controller.perform(
                 s.run_id,
                 "request.resolve",

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from protocol.admission import IN_ENVELOPE, IN_WELCOME, Surroundings, admit
+from protocol.canonical_json import JsonValue
 from protocol.codec import decode_control, decode_runner, encode_control, event_envelope
 from protocol.commands import WireCommand, admit_command
 from protocol.envelope import Deliver, Welcome
@@ -84,14 +85,14 @@ def largest(fits: Callable[[int], bool]) -> int:
     return low
 
 
-def event_body(payload: dict[str, object]) -> bytes | None:
+def event_body(payload: dict[str, JsonValue]) -> bytes | None:
     try:
         return runner_event(
             IDENTITY,
             source_seq=SourceSeq(1),
             event_type="item.delta",
             priority=2,
-            payload=payload,  # type: ignore[arg-type]  # any nesting of lists is JSON
+            payload=payload,
             emitted_at=NOW_TEXT,
         )
     except PrpError as error:
@@ -100,16 +101,16 @@ def event_body(payload: dict[str, object]) -> bytes | None:
         return None
 
 
-def nested(depth: int) -> object:
-    value: object = []
+def nested(depth: int) -> JsonValue:
+    value: JsonValue = []
     for _ in range(depth):
         value = [value]
     return value
 
 
-PAYLOADS: Final[tuple[Callable[[int], dict[str, object]], ...]] = (
+PAYLOADS: Final[tuple[Callable[[int], dict[str, JsonValue]], ...]] = (
     lambda size: {"text": "é" * size},
-    lambda size: {"list": [0] * size},
+    lambda size: {"list": [0 for _ in range(size)]},
     lambda size: {"deep": nested(min(size, 200))},
 )
 """Payloads that grow in bytes, in nodes and in depth."""
@@ -117,7 +118,7 @@ PAYLOADS: Final[tuple[Callable[[int], dict[str, object]], ...]] = (
 
 @pytest.mark.parametrize("payload", PAYLOADS)
 def test_largest_event_that_is_admitted_is_taken_by_the_controller(
-    payload: Callable[[int], dict[str, object]],
+    payload: Callable[[int], dict[str, JsonValue]],
 ) -> None:
     before, after = event_envelope(2, IDENTITY)
 
@@ -151,7 +152,7 @@ def is_admitted(command: WireCommand) -> bool:
 
 @pytest.mark.parametrize("payload", PAYLOADS)
 def test_largest_command_that_is_admitted_is_taken_from_a_complete_welcome(
-    payload: Callable[[int], dict[str, object]],
+    payload: Callable[[int], dict[str, JsonValue]],
 ) -> None:
     command = command_of(payload(largest(lambda size: is_admitted(command_of(payload(size))))))
     welcome = Welcome(

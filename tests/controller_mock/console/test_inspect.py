@@ -4,6 +4,7 @@ import pytest
 
 from controller_mock.console.inspect import report_all, report_one, run_as_text, runs_as_text
 from protocol.canonical_json import JsonValue
+from protocol.envelope import Deliver
 from protocol.errors import ErrorCode, PrpError
 from protocol.ids import RunId
 from tests.controller_mock.console.support import console
@@ -16,7 +17,8 @@ async def _filled(directory: Path) -> None:
         first = await world.bootstrap()
         queued = await world.controller.queue(world.run_id, "session.snapshot")
         message = await first.receive()
-        await first.send_result(result_of(message.command))  # type: ignore[union-attr] # a command
+        assert isinstance(message, Deliver)
+        await first.send_result(result_of(message.command))
         await world.controller.result(world.run_id, queued.controller_seq, 20)
         await first.send_events(event_body(first.config, seq) for seq in (1, 2, 3))
         await first.acked_through(3)

@@ -16,7 +16,7 @@ from controller_mock.core.inputs import (
     TimePassed,
 )
 from controller_mock.core.state import restore
-from protocol.envelope import Pong, WarmTransitionActivated
+from protocol.envelope import Pong, RunnerMessage, WarmTransitionActivated
 from protocol.errors import ErrorCode
 from protocol.ids import LeaseId, RunId, SourceSeq
 from protocol.secrets import Secret
@@ -141,8 +141,8 @@ STATES: Final[Mapping[str, Callable[[], World]]] = {
 }
 
 
-def _said(message: object) -> Callable[[World], Input]:
-    return lambda world: world.said(1, message)  # type: ignore[arg-type]  # tests say what they like
+def _said(message: RunnerMessage) -> Callable[[World], Input]:
+    return lambda world: world.said(1, message)
 
 
 def _answered(world: World) -> Input:

@@ -3,12 +3,19 @@
 import json
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from protocol.errors import ExitStatus
 from tests.runnerd.console.kept_runs import finished, kept, looks, said, told
 from tests.runnerd.runs.run_script import RUN
+
+
+def loaded(archive: tarfile.TarFile, name: str) -> Any:
+    member = archive.extractfile(name)
+    assert member is not None
+    return json.load(member)
 
 
 def test_verify_names_the_first_line_that_breaks_the_chain(
@@ -56,8 +63,7 @@ def test_export_makes_a_bundle_that_verifies_elsewhere(
     assert first.stat().st_mode & 0o777 == 0o600
     with tarfile.open(first) as archive:
         names = archive.getnames()
-        snapshot = json.load(archive.extractfile("snapshot.json"))  # type: ignore[arg-type]
-        redactions = json.load(archive.extractfile("redactions.json"))  # type: ignore[arg-type]
+        snapshot, redactions = loaded(archive, "snapshot.json"), loaded(archive, "redactions.json")
     assert names == [
         *("manifest.json", f"{RUN}.jsonl", "snapshot.json", "receipts.json", "redactions.json")
     ]

@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from protocol.base.clock import UnixMs
 from protocol.commands import Precondition
 from protocol.envelope import Deliver
 from protocol.ids import CommandId, ControllerSeq
@@ -31,7 +32,7 @@ def test_command_after_its_deadline_is_refused_with_zero_effects() -> None:
 def test_command_before_its_deadline_is_executed() -> None:
     world = connected()
 
-    result = answer(world, deadline_at=rfc3339_ms(world.now.unix_ms + 1))  # type: ignore[arg-type]
+    result = answer(world, deadline_at=rfc3339_ms(UnixMs(world.now.unix_ms + 1)))
 
     assert result["logicalEffectCount"] == 1
 

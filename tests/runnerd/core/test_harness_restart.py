@@ -206,7 +206,9 @@ def test_a_program_that_only_prints_is_started_again_too() -> None:
         "session.reconciled",
         "item.delta",
     ]
-    assert world.events()[-1]["payload"]["lineNumber"] == 2  # type: ignore[index,call-overload]
+    line = world.events()[-1]["payload"]
+    assert isinstance(line, dict)
+    assert line["lineNumber"] == 2
 
 
 def test_a_new_program_that_does_not_start_fails_the_turn() -> None:

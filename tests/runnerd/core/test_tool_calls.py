@@ -207,7 +207,7 @@ def test_calling_twice_changes_nothing() -> None:
     "changes",
     [{"input": {"other": 1}}, {"operation_id": "paperclip_finish"}, {"idempotency_key": "k"}],
 )
-def test_another_call_under_a_known_id_names_both_digests(changes: dict[str, object]) -> None:
+def test_another_call_under_a_known_id_names_both_digests(changes: dict[str, JsonValue]) -> None:
     world = calling()
 
     world.say(called(**changes))
@@ -218,7 +218,7 @@ def test_another_call_under_a_known_id_names_both_digests(changes: dict[str, obj
         "call_1",
         sha256_label(canonical_bytes(INPUT)),
     )
-    assert payload["inputDigest"] == sha256_label(canonical_bytes(changes.get("input", INPUT)))  # type: ignore[arg-type]
+    assert payload["inputDigest"] == sha256_label(canonical_bytes(changes.get("input", INPUT)))
     assert len(world.payloads("semantic_tool.input")) == 1
 
 

@@ -23,7 +23,7 @@ from runnerd.core.harness_messages import (
 )
 from runnerd.harness.messages import MESSAGE_SCHEMA, read_message
 
-CALL = {
+CALL: dict[str, JsonValue] = {
     "requestKind": "semantic_tool",
     "callId": "c_1",
     "operationId": "create_task",
@@ -60,7 +60,7 @@ READ: list[tuple[str, dict[str, Any], HarnessMessage]] = [
     (
         "request",
         CALL,
-        Called(call_id="c_1", operation_id="create_task", input=CALL["input"]),  # type: ignore[arg-type]
+        Called(call_id="c_1", operation_id="create_task", input=CALL["input"]),
     ),
     (
         "request",

@@ -61,17 +61,16 @@ class Syncs(PosixFilesystem):
 
 
 def order(generation: int = 1, **members: object) -> StartHarness:
-    values: dict[str, object] = {
-        "generation": Generation(generation),
-        "launch_mark": "mark",
-        "argv": ("agent", "--token=abcdef0123456789"),
-        "cwd": "/workspace",
-        "env_names": ("LANG",),
-        "turn_ordinal": generation,
-        "lines_accepted": 0,
-        **members,
-    }
-    return StartHarness(**values)  # type: ignore[arg-type]  # members replace members
+    plain = StartHarness(
+        generation=Generation(generation),
+        launch_mark="mark",
+        argv=("agent", "--token=abcdef0123456789"),
+        cwd="/workspace",
+        env_names=("LANG",),
+        turn_ordinal=generation,
+        lines_accepted=0,
+    )
+    return msgspec.structs.replace(plain, **members)
 
 
 def exited(generation: int = 1, code: int | None = 0, survivors: int = 0) -> HarnessExited:

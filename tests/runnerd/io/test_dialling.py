@@ -3,11 +3,11 @@
 import os
 import signal
 from collections.abc import Iterator
-from typing import Literal
 
 import pytest
 
 from protocol.base.posix_fs import SystemClock, SystemEntropy
+from protocol.envelope import CredentialKind
 from protocol.errors import ErrorCode
 from protocol.secrets import Secret
 from runnerd.core.actions import Dial
@@ -57,9 +57,7 @@ def stops() -> Iterator[StopSignals]:
     stops.close()
 
 
-def dial(
-    kind: Literal["bootstrap", "lease"], authority: Authority, timeout_ms: int = 30_000
-) -> Dial:
+def dial(kind: CredentialKind, authority: Authority, timeout_ms: int = 30_000) -> Dial:
     if kind == "bootstrap":
         return Dial(credential_kind="bootstrap", resume=RESUME, timeout_ms=timeout_ms)
     return Dial(
@@ -80,8 +78,9 @@ def called(url: str, order: Dial, stops: StopSignals) -> Call | ConnectFailed:
 
 def test_call_is_welcomed_on_the_ticket_and_on_the_lease(stops: StopSignals) -> None:
     with serving(Authority(lease_expires_at_unix_ms=unix_ms() + 30_000)) as server:
-        for kind, holds_token in (("bootstrap", True), ("lease", False)):
-            outcome = called(server.url, dial(kind, server.authority), stops)  # type: ignore[arg-type]  # both are
+        kinds: dict[CredentialKind, bool] = {"bootstrap": True, "lease": False}
+        for kind, holds_token in kinds.items():
+            outcome = called(server.url, dial(kind, server.authority), stops)
 
             assert isinstance(outcome, Call)
             assert (outcome.connected.lease_token is not None) == holds_token

@@ -27,8 +27,8 @@ from runnerd.runs.budget import (
 )
 
 
-def with_limits(**limits: object) -> Budget:
-    return Budget(limits=resolve_limits(limits, {}))  # type: ignore[arg-type]
+def with_limits(**limits: JsonValue) -> Budget:
+    return Budget(limits=resolve_limits(limits, {}))
 
 
 def test_exact_use_stands_but_no_new_request_may_begin() -> None:
@@ -151,7 +151,7 @@ def test_share_beyond_what_is_left_is_refused(share: Allocation) -> None:
 
 
 @pytest.mark.parametrize("value", [-1, "1", True, 1.5])
-def test_limit_that_is_no_bound_is_refused(value: object) -> None:
+def test_limit_that_is_no_bound_is_refused(value: JsonValue) -> None:
     with pytest.raises(PrpError) as caught:
         with_limits(maxTurns=value)
 

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from protocol.base.posix_fs import PosixFilesystem
+from protocol.canonical_json import JsonValue
 from protocol.errors import ErrorCode
 from runnerd.runs.checkpoint_records import FileState, sha256_of
 from tests.runnerd.runs.refusals import refused
@@ -245,9 +246,9 @@ def test_tool_that_cannot_be_undone_leaves_a_durable_record_that_says_so(site: S
     "arguments",
     [{}, {"path": ""}, {"path": " "}, {"path": None}, {"path": ["a"]}, {"file": "a"}],
 )
-def test_call_without_a_path_blocks_the_tool(site: Site, arguments: dict[str, object]) -> None:
+def test_call_without_a_path_blocks_the_tool(site: Site, arguments: dict[str, JsonValue]) -> None:
     with refused(ErrorCode.CHECKPOINT_FAILED):
-        site.checkpoints.capture(WRITE, arguments, timestamp=NOW)  # type: ignore[arg-type]
+        site.checkpoints.capture(WRITE, arguments, timestamp=NOW)
 
 
 def test_call_with_too_many_paths_blocks_the_tool(site: Site) -> None:

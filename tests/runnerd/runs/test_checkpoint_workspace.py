@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from protocol.base.posix_fs import PosixFilesystem
 from protocol.errors import ErrorCode
 from tests.runnerd.runs.refusals import refused
 from tests.runnerd.runs.workspaces import NOW, WRITE, Site
@@ -143,7 +144,7 @@ def test_other_names_of_a_file_keep_what_the_tool_left(site: Site) -> None:
 
 
 def test_file_that_cannot_be_read_blocks_the_tool(site: Site) -> None:
-    class Failing(type(site.fs)):  # type: ignore[misc]
+    class Failing(PosixFilesystem):
         def read(self, descriptor: int, size_max: int) -> bytes:
             raise PermissionError(13, "no")
 

@@ -169,7 +169,7 @@ def test_number_that_json_cannot_hold_is_refused_and_not_made_null(number: float
 
 def test_value_that_is_no_json_is_refused() -> None:
     with pytest.raises(PrpError) as caught:
-        spell_record(record(1, payload={"a": object()}))  # type: ignore[dict-item]
+        spell_record(record(1, payload={"a": object()}))  # type: ignore[dict-item]  # no JSON
 
     assert caught.value.code is ErrorCode.RUN_STATE_CORRUPT
 

@@ -71,7 +71,7 @@ def test_second_try_is_equal_when_the_payload_holds_a_date(
     moment = datetime(2026, 1, 1, tzinfo=UTC)
     store = store_in(tmp_path, new_format=log_format)
     store.append(record(1), CRITICAL)
-    dated = record(2, payload={"at": moment})  # type: ignore[dict-item]
+    dated = record(2, payload={"at": moment})  # type: ignore[dict-item]  # no JSON
 
     store.append(dated, CRITICAL)
     store.append(dated, CRITICAL)
