@@ -59,19 +59,37 @@ def result_payload(world: World) -> bytes:
 
 
 def _result_of(stream: Stream, event: dict[str, Any]) -> bytes:
+    is_of_other_input = stream.chance("other input", 8)
+    return _result(event, is_of_other_input, stream.chance("other result", 15))
+
+
+def _result(event: dict[str, Any], is_of_other_input: bool, is_other: bool) -> bytes:
     call = event["payload"]["semantic_tool"]
     return msgspec.json.encode(
         {
             "callId": call["callId"],
             "operationId": call["operationId"],
-            "inputDigest": "sha256:" if stream.chance("other input", 8) else digest(call["input"]),
+            "inputDigest": "sha256:" if is_of_other_input else digest(call["input"]),
             "sourceEventId": event["sourceEventId"],
             "sourceEventType": "semantic_tool.input",
             "correlation": call["correlation"],
-            "result": {"of": call["callId"], "other": stream.chance("other result", 15)},
+            "result": {"of": call["callId"], "other": is_other},
             "isError": False,
         }
     )
+
+
+def awaited_result(world: World) -> bytes | None:
+    """Return the result for which a program waits that is to be started again, if it does."""
+    image = world.oracle.image
+    turn = None if image is None else image.turn
+    if image is None or turn is None or turn.is_born or not turn.restarts:
+        return None
+    pending = [call.call_id for call in image.tool_calls if call.state == "pending"]
+    for seq, payload in _arrived(world, "semantic_tool.input") if pending else ():
+        if payload["semantic_tool"]["callId"] in pending:
+            return _result(msgspec.json.decode(world.oracle.accepted[seq]), False, False)
+    return None
 
 
 def answer_payload(world: World) -> bytes:

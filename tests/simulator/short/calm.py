@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from tests.simulator import invariants
+from tests.simulator.options.dialogue import awaited_result
 from tests.simulator.short import ops
 from tests.simulator.short.world import World
 from tests.simulator.verdict import Violation
@@ -68,6 +69,20 @@ def _command_is_due(world: World) -> bool:
     return peer.open_command.controller_seq not in peer.delivered
 
 
+def _result_is_due(world: World) -> bool:
+    peer = world.peer
+    if not ops.link_is_open(world) or peer.revoked or peer.open_command is not None:
+        return False
+    return awaited_result(world) is not None
+
+
+def _give_result(world: World) -> None:
+    payload = awaited_result(world)
+    assert payload is not None
+    world.peer.queue("semantic_tool.result", payload)
+    ops.give_command(world)
+
+
 def _program_is_due(world: World) -> bool:
     return world.is_running and world.program is not None and world.program.has_answer
 
@@ -83,6 +98,7 @@ _CALM: Final[tuple[tuple[Callable[[World], bool], Callable[[World], None]], ...]
     (lambda w: ops.link_is_open(w) and bool(w.peer.owed_acks), ops.acknowledge_result),
     (_program_is_due, _finish_program),
     (_command_is_due, ops.give_command),
+    (_result_is_due, _give_result),
 )
 
 
