@@ -27,6 +27,7 @@ from tests.simulator.machine import Machine
 from tests.simulator.oracle import Oracle
 from tests.simulator.short.talker import Talker
 from tests.simulator.short.world import ENVELOPE_BYTES, LEAST_PAUSE_MS
+from tests.simulator.verdict import Violation
 
 if TYPE_CHECKING:
     from tests.simulator.full.world import World
@@ -176,6 +177,8 @@ class Side:
         self.authority.ordered(action)
         if isinstance(action, Dial):
             invariants.I7_exists(self.surviving(), "dialled")
+            if action.credential_kind == "bootstrap" and self.authority.obeyed is not None:
+                raise Violation("I13", "a ticket that has bought a lease is dialled with")
             if self._failed_at_ms is not None:
                 waited_ms = self.runner_machine.boot_ms - self._failed_at_ms
                 invariants.I20_backoff(waited_ms, LEAST_PAUSE_MS)

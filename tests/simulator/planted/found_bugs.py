@@ -52,7 +52,7 @@ BUGS: Final = (
     Bug(
         "F04",
         "the spent ticket is dialled with when the lease ends in a shutdown",
-        ("I18", "I20"),
+        ("I13", "I18", "I20"),
         (
             Edit(
                 CORE + "ending.py",

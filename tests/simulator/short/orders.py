@@ -78,6 +78,8 @@ def _current(world: World, connection_id: str) -> Link | None:
 
 def _dial(world: World, dial: Dial) -> None:
     invariants.I7_exists(world.surviving(), "dialled")
+    if dial.credential_kind == "bootstrap" and world.kept.get("welcomed") is world.driver:
+        raise Violation("I13", "a ticket that has bought a lease is dialled with")
     if world.failed_at_boot_ms is not None:
         waited_ms = world.machine.boot_ms - world.failed_at_boot_ms
         invariants.I20_backoff(waited_ms, LEAST_PAUSE_MS)

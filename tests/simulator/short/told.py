@@ -32,6 +32,7 @@ def note(world: World, stimulus: Input) -> None:
 
 def _note_welcome(world: World, connected: Connected) -> None:
     welcome = connected.welcome
+    world.kept["welcomed"] = world.driver
     assert connected.sent_at_unix_ms is not None
     left_ms = welcome.connection_lease_expires_at_unix_ms - connected.sent_at_unix_ms
     world.authority_ends = (
