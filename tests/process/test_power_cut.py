@@ -1,5 +1,6 @@
 """Power is cut under a real file system right after a promise (faults S02, S11; recipe 6.2)."""
 
+import contextlib
 import fcntl
 import os
 import shutil
@@ -72,12 +73,22 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
         made.unmount()
 
 
+def children_of(pid: int) -> list[int]:
+    tasks = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for task in tasks for child in task.read_text().split()]
+
+
 def lose_power(disk: Disk, run: Daemon, server: PeerServer) -> None:
     """Cut, kill what ran, and come up again with a fresh ticket."""
     disk.cut()
     with pytest.raises(OSError, match="Input/output error"):
         (disk.place / "probe").write_text("x")
+    groups = children_of(run.pid)
     run.kill()
+    # A program that the state does not know of yet would be left to nobody.
+    for group in groups:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(group, signal.SIGKILL)
     assert disk.unmount()
     assert disk.mount()
     with server.changing():
