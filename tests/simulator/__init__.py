@@ -13,7 +13,7 @@ journal, coordinator and planner, and the world outside on which it works. They 
 
 `./dev simulate` is the way in; `--list` says what there is.
 
-How a feature joins: write `options/<feature>.py` with a `SHORT` and a `FULL` `Option` (either
+How a feature joins: write `options/<feature>.py` with a `SHORT`, `FULL` or `RUNS` `Option` (any
 may be missing) and append both in `registry`. An option brings
 
 - `families`: kinds of trouble, each drawn per seed (append only: earlier draws must not move);
