@@ -201,6 +201,8 @@ class RunStore:
             fewer records than it had here, and what `RunWriter.load` raises.
         """
         check_run_id(run_id)
+        if not self._open_runs and self._is_replaced():
+            self.close()
         folder = self._private()
         lock = self._lock(folder, run_id)
         writer = RunWriter(folder, run_id, self._new_format)
@@ -302,6 +304,22 @@ class RunStore:
                 return None
             self._folder = RunFolder(self._fs, self._entropy, directory)
         return self._folder
+
+    def _is_replaced(self) -> bool:
+        """Tell whether readers look into another folder than the one that is open."""
+        if self._folder is None:
+            return False
+        try:
+            directory = self._fs.open_directory(self._path)
+        except OSError:
+            return True
+        try:
+            found, known = self._fs.fstat(directory), self._fs.fstat(self._folder.directory)
+            return found.identity != known.identity
+        except OSError as error:
+            raise _failed(error) from error
+        finally:
+            close_quietly(self._fs, directory)
 
     def _private(self) -> RunFolder:
         """Return the folder, made and kept for this user alone."""
