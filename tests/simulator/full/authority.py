@@ -6,6 +6,8 @@ refuses to ask the runner.
 
 from collections.abc import Callable
 
+import msgspec
+
 from protocol.envelope import (
     Ack,
     CommandResultAck,
@@ -19,6 +21,7 @@ from protocol.envelope import (
 )
 from runnerd.core.actions import Action, CloseConnection, SendRenewal
 from runnerd.core.inputs import Connected, ConnectionLost, ControlReceived, Input
+from tests.simulator.full.sealed import Plain
 from tests.simulator.full.tap import Session
 from tests.simulator.machine import Machine
 from tests.simulator.oracle import Oracle
@@ -34,6 +37,18 @@ KINDS: dict[type[ControlMessage], str] = {
     Superseded: "superseded",
     Ping: "ping",
 }
+
+
+class _Acked(msgspec.Struct, rename="camel"):
+    acked_source_seq: int
+
+
+class _Numbered(msgspec.Struct, rename="camel"):
+    controller_seq: int
+
+
+_ACK = msgspec.json.Decoder(_Acked)
+_COMMAND = msgspec.json.Decoder(_Numbered)
 
 
 class Authority:
@@ -129,7 +144,7 @@ class Authority:
         if received.connection_id != self._current:
             return
         message = received.message
-        self._check_order(KINDS[type(message)])
+        self._check_order(KINDS[type(message)], message)
         if not self.holds():
             self._seen.add("told too late")
         match message:
@@ -162,7 +177,22 @@ class Authority:
     def _allow_command(self, seq: int) -> None:
         self._oracle.command_allowed = max(self._oracle.command_allowed, seq)
 
-    def _check_order(self, kind: str) -> None:
+    def _check_content(self, sealed: Plain, message: object) -> None:
+        """One of several messages of a kind may be left out by a relay."""
+        number: int
+        match message:
+            case Ack(acked_source_seq=cursor):
+                number = cursor
+                known = _ACK.decode(sealed.payload).acked_source_seq
+            case Deliver(command=command):
+                number = command.controller_seq
+                known = _COMMAND.decode(sealed.payload).controller_seq
+            case _:
+                return
+        if number != known:
+            raise Violation("I15", f"a {sealed.kind} ({number}) was taken where {known} was sealed")
+
+    def _check_order(self, kind: str, message: object = None) -> None:
         """Control data is what the controller has sealed, each once and in its order (I15)."""
         session = self._session_of(self._current or "")
         if session is None or self._applied >= len(session.told):
@@ -170,4 +200,5 @@ class Authority:
         sealed = session.told[self._applied].kind
         if sealed != kind:
             raise Violation("I15", f"a {kind} was taken where a {sealed} was sealed")
+        self._check_content(session.told[self._applied], message)
         self._applied += 1

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from controller_mock.core.actions import PutCredential
-from controller_mock.storage.store import CommandRow
+from controller_mock.storage.store import CommandRow, StoredEvent
 from tests.simulator import invariants
 from tests.simulator.full.sealed import Plain
 from tests.simulator.full.tap import Session
@@ -158,6 +158,7 @@ class Observers:
                 world.seen.add("event sent again")
             side.oracle.event_left(event.source_seq, body, side.surviving())
             self._events_left.setdefault(event.source_seq, []).append(body)
+            session.answers_before[event.source_seq] = len(session.answers)
             for text, fact in _EDGES:
                 if text in body:
                     world.seen.add(fact)
@@ -167,6 +168,7 @@ class Observers:
             session.expected_seq += 1
         elif message.kind == "command_result":
             result = _RESULT.decode(body)
+            session.answers.append(result.controller_seq)
             self._result_left(side, result, body)
 
     def _result_left(self, side: "Side", result: _Result, body: bytes) -> None:
@@ -270,6 +272,7 @@ class Observers:
                 words = f"event {event.source_seq} came by a connection that was replaced"
                 raise Violation("I16", words)
             self._newest_number = event.connection_number
+            self._check_none_skipped(event)
             self.committed = event.source_seq
             if event.event_type in ASKED_TYPES:
                 self.asked[event.event_type].append(bytes(event.body))
@@ -283,6 +286,18 @@ class Observers:
         if world.store.run_row_of(world.run_id).replay_deliveries:
             world.seen.add("duplicate delivery absorbed")
         self._check_tickets()
+
+    def _check_none_skipped(self, event: StoredEvent) -> None:
+        """What is taken is all that was sealed: an answer in front of an event too (I15)."""
+        session = self._sessions.get(f"connection_{event.connection_number}")
+        count = 0 if session is None else session.answers_before.get(event.source_seq, 0)
+        if session is None or count <= session.answers_taken:
+            return
+        for seq in session.answers[session.answers_taken : count]:
+            row = self._rows.get(seq)
+            if row is not None and row.status is None:
+                raise Violation("I15", f"the answer to command {seq} was skipped")
+        session.answers_taken = count
 
     def _adopt(self, acked: int) -> None:
         """A sparse checkpoint skips what the runner was told is stored, and no more (I3)."""

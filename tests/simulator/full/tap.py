@@ -82,6 +82,12 @@ class Session:
     expected_seq: int | None = None
     """The event that is due next from the runner; None before the welcome."""
     connection_id: str = ""
+    answers: list[int] = field(default_factory=list)
+    """Commands that the runner has answered, in order."""
+    answers_before: dict[int, int] = field(default_factory=dict)
+    """How many of them left before each event."""
+    answers_taken: int = 0
+    """How many of them the controller was seen to have taken."""
     must_refuse: str = ""
     """What the runner must end with at this welcome; empty if the histories fit together."""
 
