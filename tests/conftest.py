@@ -4,8 +4,13 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from hypothesis import settings
 
 from tests.effort import raise_effort
+
+# No test judges time: a busy machine is no fault.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 VECTORS: Final = Path(__file__).parent / "vectors" / "data"
 
