@@ -82,9 +82,9 @@ class Session:
     expected_seq: int | None = None
     """The event that is due next from the runner; None before the welcome."""
     connection_id: str = ""
-    answers: list[int] = field(default_factory=list)
+    answers: list[int] = field(default_factory=list[int])
     """Commands that the runner has answered, in order."""
-    answers_before: dict[int, int] = field(default_factory=dict)
+    answers_before: dict[int, int] = field(default_factory=dict[int, int])
     """How many of them left before each event."""
     answers_taken: int = 0
     """How many of them the controller was seen to have taken."""
