@@ -16,7 +16,8 @@ from runnerd.runs.checkpoint_records import CheckpointRecord
 from tests.crash.saves import CountingEntropy
 from tests.simulator.choices import Choices
 from tests.simulator.disk import ROOT, Directory, Disk, File, Mode
-from tests.simulator.disk_process import Call, Died, DiskProcess, Nemesis
+from tests.simulator.disk_faults import Call, Died, Nemesis
+from tests.simulator.disk_process import DiskProcess
 
 WORKSPACE, STORE, RUN = "/ws", "/var/checkpoints", "run-1"
 TARGET, BEFORE_MODE, TOOL_MODE = "notes.txt", 0o640, 0o600

@@ -18,7 +18,8 @@ from tests.crash.saves import CountingEntropy
 from tests.runnerd.runs.memory_locks import MemoryLocks
 from tests.simulator.choices import Choices
 from tests.simulator.disk import BLOCK_BYTES, Directory, Disk, File, Mode
-from tests.simulator.disk_process import Call, Died, DiskProcess, Nemesis
+from tests.simulator.disk_faults import Call, Died, Nemesis
+from tests.simulator.disk_process import DiskProcess
 
 StoreFactory = Callable[[Filesystem, Entropy, RunLocks, LogFormat], RunStore]
 

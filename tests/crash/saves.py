@@ -14,7 +14,8 @@ from protocol.errors import ErrorCode, PrpError
 from protocol.reactions import REACTIONS, Reaction
 from tests.simulator.choices import Choices
 from tests.simulator.disk import Directory, Disk, File, Mode
-from tests.simulator.disk_process import Call, Died, DiskProcess, Nemesis
+from tests.simulator.disk_faults import Call, Died, Nemesis
+from tests.simulator.disk_process import DiskProcess
 
 Factory = Callable[[Filesystem, Entropy], AtomicFile]
 

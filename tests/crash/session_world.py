@@ -19,7 +19,8 @@ from tests.crash.saves import CountingEntropy
 from tests.runnerd.runs.memory_locks import MemoryLocks
 from tests.simulator.choices import Choices
 from tests.simulator.disk import BLOCK_BYTES, ROOT, Directory, Disk, File, Mode
-from tests.simulator.disk_process import Call, Died, DiskProcess, Nemesis
+from tests.simulator.disk_faults import Call, Died, Nemesis
+from tests.simulator.disk_process import DiskProcess
 
 FOLDER, ID, CWD = "/var/sessions", "s1", "/workspace/demo"
 PUBLIC, BACKUP = f"{ID}.jsonl", f"{ID}.jsonl.v3.backup"

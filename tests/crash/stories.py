@@ -8,7 +8,7 @@ from typing import Protocol
 
 from tests.crash.sweep import at_call, from_call
 from tests.simulator.choices import Choices, Tape, explore
-from tests.simulator.disk_process import Call, Die, Nemesis, Refuse, Shorten, TurnReadOnly
+from tests.simulator.disk_faults import Call, Die, Nemesis, Refuse, Shorten, TurnReadOnly
 
 EXHAUSTIVE_MAX = 24
 SAMPLES = 6

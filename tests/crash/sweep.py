@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from tests.crash.saves import BODIES, Machine, World
 from tests.simulator.choices import Choices, Tape, explore
-from tests.simulator.disk_process import Call, Die, Fault, Nemesis, Refuse, Shorten, TurnReadOnly
+from tests.simulator.disk_faults import Call, Die, Fault, Nemesis, Refuse, Shorten, TurnReadOnly
 
 EXHAUSTIVE_MAX = 200
 SAMPLES = 12

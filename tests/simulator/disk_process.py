@@ -6,8 +6,6 @@ to know when a fault happens: a nemesis is asked at every call.
 
 import errno
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeVar
 
 import msgspec
@@ -15,57 +13,21 @@ import msgspec
 from protocol.base.ports import FileStatus
 from tests.simulator.choices import Choices, Tape
 from tests.simulator.disk import ROOT, Directory, Disk, File, Operation, Symlink
+from tests.simulator.disk_faults import (
+    Call,
+    Die,
+    Died,
+    Fault,
+    Lie,
+    Nemesis,
+    Refuse,
+    Shorten,
+    TurnReadOnly,
+)
 
 SYMLINKS_FOLLOWED_MAX = 8
 
 ResultT = TypeVar("ResultT")
-
-
-class Died(BaseException):
-    """The process is gone. No `except OSError` sees it, and no call of it does anything."""
-
-
-class Call(msgspec.Struct, frozen=True, gc=False):
-    """One call on the port: the how-manieth of this process, its name, what it is about."""
-
-    index: int
-    name: str
-    subject: str
-
-
-@dataclass(frozen=True)
-class Refuse:
-    """The call fails; a failed sync also forgets what it should have kept."""
-
-    errno: int
-
-
-@dataclass(frozen=True)
-class Shorten:
-    """A read or write does at most this many bytes."""
-
-    count: int
-
-
-@dataclass(frozen=True)
-class Lie:
-    """A sync reports success and does nothing."""
-
-
-@dataclass(frozen=True)
-class TurnReadOnly:
-    """From this call on every change fails."""
-
-
-@dataclass(frozen=True)
-class Die:
-    """The process ends before or after the call takes effect."""
-
-    is_after: bool
-
-
-Fault = Refuse | Shorten | Lie | TurnReadOnly | Die
-Nemesis = Callable[[Call], Fault | None]
 
 
 class _Open(msgspec.Struct):

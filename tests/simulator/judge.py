@@ -11,7 +11,7 @@ from protocol.errors import EXIT_STATUSES, PrpError
 from runnerd.core.state import Durable
 from runnerd.core.state_codec import encode
 from tests.simulator import invariants
-from tests.simulator.disk_process import Call, Fault
+from tests.simulator.disk_faults import Call, Fault
 from tests.simulator.image import Image, Observer
 from tests.simulator.machine import Machine
 from tests.simulator.oracle import Oracle

@@ -6,16 +6,8 @@ import pytest
 
 from tests.simulator.choices import Choices, Tape, explore
 from tests.simulator.disk import BLOCK_BYTES, ROOT, Disk, Mode
-from tests.simulator.disk_process import (
-    Die,
-    Died,
-    DiskProcess,
-    Fault,
-    Lie,
-    Refuse,
-    Shorten,
-    TurnReadOnly,
-)
+from tests.simulator.disk_faults import Die, Died, Fault, Lie, Refuse, Shorten, TurnReadOnly
+from tests.simulator.disk_process import DiskProcess
 
 both_modes = pytest.mark.parametrize("mode", list(Mode), ids=lambda mode: mode.value)
 

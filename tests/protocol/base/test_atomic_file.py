@@ -10,7 +10,8 @@ from protocol.base.ports import FileStatus
 from protocol.errors import ErrorCode, PrpError
 from tests.crash.saves import SIZE_MAX, CountingEntropy, real_file
 from tests.simulator.disk import Disk, File
-from tests.simulator.disk_process import Call, DiskProcess, Fault, Refuse, Shorten
+from tests.simulator.disk_faults import Call, Fault, Refuse, Shorten
+from tests.simulator.disk_process import DiskProcess
 
 OLD, NEW = b'"old"', b'"new"'
 

@@ -9,7 +9,8 @@ from protocol.base.private_directory import open_private_directory
 from protocol.errors import ErrorCode, PrpError
 from tests.simulator.choices import Tape
 from tests.simulator.disk import ROOT, Directory, Disk, File, Symlink
-from tests.simulator.disk_process import Call, Die, Died, DiskProcess, Fault, Refuse
+from tests.simulator.disk_faults import Call, Die, Died, Fault, Refuse
+from tests.simulator.disk_process import DiskProcess
 
 PATH = "/run/state"
 OURS = frozenset(("state.json", "state.lock"))

@@ -10,7 +10,8 @@ from protocol.errors import ErrorCode, PrpError
 from protocol.limits import RESERVE_STEP_BYTES
 from tests.crash.saves import PATH, CountingEntropy
 from tests.simulator.disk import Disk, File
-from tests.simulator.disk_process import Call, DiskProcess, Fault, Refuse
+from tests.simulator.disk_faults import Call, Fault, Refuse
+from tests.simulator.disk_process import DiskProcess
 
 NAME = "state.reserve"
 EXTRA = 64 * 1024

@@ -14,7 +14,7 @@ from runnerd.core.actions import Action, Dial, Exit, StartHarness, TellHarness
 from runnerd.core.inputs import ConnectFailed, ConnectionLost, Input
 from runnerd.core.state import Durable, Settings
 from tests.simulator import invariants
-from tests.simulator.disk_process import Died
+from tests.simulator.disk_faults import Died
 from tests.simulator.draws import Draws
 from tests.simulator.full.authority import Authority
 from tests.simulator.full.executor import Program, ProgramWorld

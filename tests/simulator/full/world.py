@@ -13,7 +13,7 @@ from protocol.errors import ExitStatus, exit_status
 from runnerd.core.actions import Exit
 from runnerd.core.state import Settings
 from tests.simulator.disk import Mode
-from tests.simulator.disk_process import Died
+from tests.simulator.disk_faults import Died
 from tests.simulator.draws import Draws
 from tests.simulator.full.controller_node import ControllerNode
 from tests.simulator.full.executor import ProgramWorld

@@ -3,7 +3,7 @@
 import errno
 from typing import Final
 
-from tests.simulator.disk_process import Die, Fault, Refuse, Shorten, TurnReadOnly
+from tests.simulator.disk_faults import Die, Fault, Refuse, Shorten, TurnReadOnly
 from tests.simulator.draws import Stream
 from tests.simulator.full.world import World as FullWorld
 from tests.simulator.option import Op, Option

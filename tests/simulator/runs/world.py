@@ -17,8 +17,8 @@ from runnerd.runs.resume_plan import ResumeDecision
 from runnerd.runs.run_facts import collect_facts
 from tests.runnerd.runs.memory_locks import MemoryLocks
 from tests.simulator.disk import Mode
-from tests.simulator.disk_process import Call as DiskCall
-from tests.simulator.disk_process import Died, Fault
+from tests.simulator.disk_faults import Call as DiskCall
+from tests.simulator.disk_faults import Died, Fault
 from tests.simulator.draws import Draws
 from tests.simulator.machine import Machine
 from tests.simulator.profile import Profile

@@ -20,7 +20,8 @@ from runnerd.core.step import next_deadline, step
 from runnerd.driving import RunnerDriver, end_write, tell_room
 from runnerd.io.state_file import StateFile
 from tests.simulator.disk import Mode
-from tests.simulator.disk_process import Died, DiskProcess
+from tests.simulator.disk_faults import Died
+from tests.simulator.disk_process import DiskProcess
 from tests.simulator.draws import Draws
 from tests.simulator.image import PATH, Image
 from tests.simulator.judge import StateJudge
