@@ -59,12 +59,8 @@ def turn_refusal(durable: Durable) -> Refused | None:
     limits = durable.limits
     if limits is None:
         return None
-    used = durable.usage
-    for name, bound, value in (
-        ("turns", limits.max_turns, durable.turns_started),
-        ("tokens", limits.max_tokens, used.tokens),
-        ("costUsd", limits.max_cost_usd, used.cost_usd),
-    ):
+    turns = ("turns", limits.max_turns, durable.turns_started)
+    for name, bound, value in (turns, *_reported(limits, durable.usage)):
         if bound is not None and value >= bound:
             words = f"{name}: {value:g} of {bound:g} are used"
             return Refused(ErrorCode.BUDGET_EXCEEDED, words)
@@ -109,14 +105,18 @@ def exceeded(durable: Durable) -> Exceeded | None:
     limits = durable.limits
     if limits is None:
         return None
-    used = durable.usage
-    for name, bound, value in (
-        ("tokens", limits.max_tokens, used.tokens),
-        ("costUsd", limits.max_cost_usd, used.cost_usd),
-    ):
+    for name, bound, value in _reported(limits, durable.usage):
         if bound is not None and value > bound:
             return Exceeded(dimension=name, limit=bound, actual=value)
     return None
+
+
+def _reported(limits: RunLimits, used: Usage) -> tuple[tuple[str, float | None, float], ...]:
+    """Return the dimensions that only a program can know: name, bound and sum."""
+    return (
+        ("tokens", limits.max_tokens, used.tokens),
+        ("costUsd", limits.max_cost_usd, used.cost_usd),
+    )
 
 
 def usage_fact(durable: Durable) -> UsageFact | None:
