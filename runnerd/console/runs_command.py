@@ -5,7 +5,8 @@ refuses to judge logs itself, and writes into a folder only the record of a deci
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from types import MappingProxyType
 from typing import Final
 
@@ -73,8 +74,8 @@ def run_runs(arguments: Sequence[str]) -> int:
 
 
 def _list(request: Request) -> Answer:
-    store = _store(request)
-    rows = [_row(store, run_id) for run_id in store.list_runs()]
+    with _store(request) as store:
+        rows = [_row(store, run_id) for run_id in store.list_runs()]
     return Answer(value={"runs": rows}, lines=run_views.lines_of_list(rows))
 
 
@@ -127,13 +128,13 @@ def _verify(request: Request) -> Answer:
         manifest, contents = bundle.verify_bundle(path)
         proven = [_proven(manifest.run_id, contents.end)]
     else:
-        store = _store(request)
-        for run_id in request.names:
-            check_run_id(run_id)
-        names = request.names or store.list_runs()
-        if request.names:
-            _check_exists(store, request.names[0])
-        proven = [_verified(store, run_id) for run_id in names]
+        with _store(request) as store:
+            for run_id in request.names:
+                check_run_id(run_id)
+            names = request.names or store.list_runs()
+            if request.names:
+                _check_exists(store, request.names[0])
+            proven = [_verified(store, run_id) for run_id in names]
     first = next((one.code for one in proven if one.code is not None), None)
     return Answer(value={"runs": proven}, lines=map(_line_of, proven), refusal=first)
 
@@ -195,9 +196,9 @@ def _export(request: Request) -> Answer:
 def _reconcile(request: Request) -> Answer:
     run_id, name = request.names
     decision = read_decision(request.values)
-    store = _store(request)
-    _existing_in(store, run_id)
-    record = record_decision(store, run_id, name, decision, SystemClock())
+    with _store(request) as store:
+        _existing_in(store, run_id)
+        record = record_decision(store, run_id, name, decision, SystemClock())
     return Answer(value=record_members(record), lines=_lines_of_decision(record))
 
 
@@ -210,7 +211,8 @@ def _lines_of_decision(record: RunRecord) -> Iterator[str]:
 # --- parts ------------------------------------------------------------------------------------
 
 
-def _store(request: Request) -> RunStore:
+@contextmanager
+def _store(request: Request) -> Generator[RunStore, None, None]:
     flag, place = request.place
     if not os.path.isdir(place):
         # Nothing in it would look like a folder without runs, and proven.
@@ -219,17 +221,20 @@ def _store(request: Request) -> RunStore:
     if flag == STATE_DIR and not any(map(os.path.exists, of_a_runner)):
         # The folder of all runners, say, would look like one without runs.
         raise usage(f"{flag} names a folder without {STATE_FILE_NAME}: it is no runner's")
-    return RunStore(
+    store = RunStore(
         PosixFilesystem(),
         SystemEntropy(),
         PosixLocks(),
         request.folder,
         lock_timeout_ms=LOCK_WAIT_MS,
     )
+    with closing(store):
+        yield store
 
 
 def _existing(request: Request) -> RunLog:
-    return _existing_in(_store(request), request.names[0])
+    with _store(request) as store:
+        return _existing_in(store, request.names[0])
 
 
 def _existing_in(store: RunStore, run_id: str) -> RunLog:
