@@ -3,6 +3,8 @@
 It decides by the world's own reckoning of leases and cursors. It refuses to ask the runner.
 """
 
+from typing import Final
+
 from protocol.envelope import Ack, Deliver, LeaseRenewed
 from runnerd.core.inputs import (
     Connected,
@@ -12,6 +14,8 @@ from runnerd.core.inputs import (
     Input,
 )
 from tests.simulator.short.world import World
+
+_DOUBTED: Final = "doubted connection"
 
 
 def note(world: World, stimulus: Input) -> None:
@@ -83,12 +87,17 @@ def _note_renewed(world: World, renewed: LeaseRenewed, sent_at_unix_ms: int) -> 
     if renewed.previous_expires_at_unix_ms == world.renewal_observed:
         world.renewal_observed = None
         world.authority_ends = (world.machine.boot_ms + expires - sent_at_unix_ms, expires)
+    else:
+        # Nobody has asked for it, so the connection may be on its way out.
+        world.kept[_DOUBTED] = world.peer.link
 
 
 def _allow_ack(world: World, cursor: int) -> None:
     if cursor <= world.peer.cursor:
         world.oracle.ack_allowed = max(world.oracle.ack_allowed, cursor)
-        world.acked_now = max(world.acked_now, cursor)
+        # What comes behind a message for which the runner closes is not applied.
+        if world.must_close is None and world.kept.get(_DOUBTED) is not world.peer.link:
+            world.acked_now = max(world.acked_now, cursor)
 
 
 def _allow_command(world: World, seq: int) -> None:
