@@ -32,6 +32,8 @@ class StateJudge:
         self._attempted: Durable | None = None
         self._was_struck = False
         self._has_failed_write = False
+        self.is_undecided = False
+        """A write has failed behind its rename: which state is on the disk, nobody knows."""
         self.armed: tuple[int, Fault] | None = None
         """A fault for the n-th disk call from now."""
 
@@ -90,6 +92,8 @@ class StateJudge:
             allowed += [image] if encode(self._attempted) == encode(durable) else []
         invariants.I8(image, allowed)
         self._attempted = None
+        # A start publishes anew what it has read.
+        self.is_undecided = False
         if image is not None:
             oracle.found(image)
         return image
@@ -106,6 +110,7 @@ class StateJudge:
             replace(durable)
         except ReplaceFailed as failure:
             self._trace.append(("write failed", failure))
+            self.is_undecided = failure.renamed
             if failure.renamed:
                 self._seen.add("write undecided")
             else:
@@ -115,6 +120,7 @@ class StateJudge:
         finally:
             self._note_disk()
         self._attempted = None
+        self.is_undecided = False
         if self._has_failed_write:
             self._has_failed_write = False
             self._seen.add("write succeeded after a failure")

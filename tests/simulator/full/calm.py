@@ -64,6 +64,8 @@ def _unfinished(world: World) -> str:
     image, observers = world.oracle.image, world.observers
     if world.runner is None or image is None:
         return "no runner runs"
+    if world.side.judge.is_undecided:
+        return "nobody knows which state is on the disk"
     if not observers.is_connected:
         return "the runner is not connected"
     if image.next_source_seq - 1 > observers.committed:
