@@ -44,8 +44,10 @@ def _arrived(world: World, event_type: str) -> list[tuple[int, dict[str, Any]]]:
 
 
 def _has(world: World, event_type: str) -> bool:
+    accepted = world.oracle.accepted
+    # A state that was put back takes events away whose types are remembered.
     return any(
-        found == event_type and seq <= world.peer.cursor
+        found == event_type and seq <= world.peer.cursor and seq in accepted
         for seq, found in world.oracle.types.items()
     )
 
