@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from protocol.base.clock import MonoMs
-from protocol.envelope import Deliver
+from protocol.envelope import CommandResultAck, Deliver
 from protocol.errors import ErrorCode
 from protocol.ids import Generation
 from protocol.limits import STORAGE_RETRY_MS
@@ -163,7 +163,7 @@ def test_an_answer_is_recorded_with_its_decision_before_the_program_is_told() ->
         ({"decision": "x" * 65}, "answered"),
         ({"decision": "a\nb"}, "answered"),
         ({"decision": ["deny"]}, "answered"),
-        ({"decision": "Bearer abcdefghijklmnop"}, "[REDACTED]"),
+        ({"decision": "Bearer abcdefghijklmnop"}, "Bearer [REDACTED]"),
     ],
 )
 def test_a_decision_is_one_short_word_of_the_answer(
@@ -177,8 +177,7 @@ def test_a_decision_is_one_short_word_of_the_answer(
 
     [fact] = due(world)
     assert isinstance(fact, RequestFact)
-    assert fact.decision is not None
-    assert fact.decision == decision or decision in fact.decision
+    assert fact.decision == decision
 
 
 def test_most_steps_order_nothing_again() -> None:
@@ -316,11 +315,23 @@ def test_a_cancelled_run_that_nobody_was_told_of_is_recorded_after_a_restart() -
 def test_an_end_waits_for_the_record_of_a_cancel() -> None:
     world = cancelled_between_turns()
 
-    world.control(Deliver(world.command("runner.shutdown")))
+    result = world.deliver("runner.shutdown")
+    world.ack()
+    world.control(
+        CommandResultAck(
+            command_id=result.command_id,
+            controller_seq=result.controller_seq,
+            command_type=result.command_type,
+            status=result.status,
+        )
+    )
     assert not any(isinstance(action, Exit) for action in world.left)
+
     world.feed(CancelRecorded(None))
+    world.ack()
 
     assert len(world.payloads("run.terminal")) == 1
+    assert world.left[-1] == Exit(None)
 
 
 def test_without_a_log_nothing_waits() -> None:
